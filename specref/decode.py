@@ -1,0 +1,255 @@
+"""Many rounds: decoding programs, their exact laws, and the theorem every lossless rule satisfies.
+
+*Lossless*: draft, verify, let the target continue; the joint law of the first n tokens equals the
+target's own joint law, for every n and any number of rounds.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from specref.choice import Choose, Seeded, Trace, Uniforms, law
+from specref.dist import Law, Number, as_fraction, normalise, rational, tv
+from specref.draft import Node, Shape, tree
+from specref.model import Context, Model
+from specref.rules import RULES, Rule
+
+Text = tuple[int, ...]
+
+
+def decode(
+    rule: Rule, p: Model, q: Model, shape: Shape, length: int, choose: Choose, context: Context = ()
+) -> Text:
+    """Draft and verify until at least `length` tokens are emitted; return the first `length`.
+
+    This is the loop itself, a program like any rule: `law` enumerates it, `Seeded` runs it.
+    """
+    text: Text = ()
+    while len(text) < length:
+        here = tuple(context) + text
+        text += rule.verify(rule.draft(p, q, shape, choose, here), choose)
+    return text[:length]
+
+
+def target_law(p: Model, length: int, context: Context = ()) -> dict[Text, Number]:
+    """Return the target's own joint law of the next `length` tokens."""
+    return complete({(): 1}, p, length, context)
+
+
+def complete(
+    emitted: dict[Text, Number], p: Model, length: int, context: Context = ()
+) -> dict[Text, Number]:
+    """Let the target continue every emitted text to `length` tokens; longer ones are cut there.
+
+    Args:
+        emitted: mass by emitted text; any number of tokens each.
+        p: target.
+        length: tokens to compare.
+        context: what stood before the emitted text.
+
+    >>> from fractions import Fraction
+    >>> half = Fraction(1, 2)
+    >>> complete({(0,): half, (1, 1): half}, lambda context: (half, half), 2)
+    {(1, 1): Fraction(1, 2), (0, 0): Fraction(1, 4), (0, 1): Fraction(1, 4)}
+    """
+    out: defaultdict[Text, Number] = defaultdict(int)
+    for text, mass in emitted.items():
+        out[text[:length]] += mass
+    for short in range(length):
+        for text in [text for text in out if len(text) == short]:
+            mass = out.pop(text)
+            for x, chance in enumerate(p((*context, *text))):
+                if chance > 0:
+                    out[(*text, x)] += mass * chance
+    return dict(out)
+
+
+def round_law(
+    rule: Rule, p: Model, q: Model, shape: Shape, context: Context = ()
+) -> dict[Text, Number]:
+    """Return the exact law of the tokens emitted by one round after `context`."""
+    return law(lambda choose: rule.verify(rule.draft(p, q, shape, choose, context), choose))
+
+
+def output_law(
+    rule: Rule,
+    p: Model,
+    q: Model,
+    *,
+    shape: Shape,
+    length: int,
+    rounds: int = 1,
+    context: Context = (),
+    target: Model | None = None,
+) -> dict[Text, Number]:
+    """Return the exact joint law of the first `length` tokens: `rounds` rounds, then the target.
+
+    Rounds are composed text by text, which is exact because a round sees the text so far and
+    nothing else of the rounds before it.
+    """
+    live: dict[Text, Number] = {(): 1}
+    for _ in range(rounds):
+        grown: defaultdict[Text, Number] = defaultdict(int)
+        for text, mass in live.items():
+            if len(text) >= length:
+                grown[text] += mass
+                continue
+            for out, chance in round_law(rule, p, q, shape, (*context, *text)).items():
+                grown[(text + out)[:length]] += mass * chance
+        live = dict(grown)
+    return complete(live, p if target is None else target, length, context)
+
+
+def deviation(
+    rule: str | Rule,
+    p: Model,
+    q: Model,
+    *,
+    shape: Shape,
+    length: int,
+    rounds: int = 1,
+    target: Model | None = None,
+) -> Fraction:
+    """Return the exact TV between the law of the first `length` tokens and the target's own.
+
+    Args:
+        rule: a name in `RULES` or a `Rule`.
+        p, q: target and draft, callables from a context to a law.
+        shape: depth of a chain, or widths of a tree; several drafts at one position are a tree of
+            one level.
+        length: tokens compared.
+        rounds: rounds of draft-and-verify before the target continues alone.
+        target: the law that was asked for, where it is not the p that the rule is given (a filter
+            that reaches only part of the rows, say); it is compared with, and it continues.
+
+    >>> from specref.model import Table
+    >>> p = Table({(): ["1/2", "3/10", "1/5"]}, order=0)
+    >>> q = Table({(): ["1/5", "1/5", "3/5"]}, order=0)
+    >>> deviation("token", p, q, shape=2, length=3)
+    Fraction(0, 1)
+
+    Raises:
+        KeyError: an unknown rule.
+        ValueError: a length or a number of rounds below one.
+    """
+    entry = find_rule(rule)
+    for name, value in (("length", length), ("rounds", rounds)):
+        if value < 1:
+            raise ValueError(f"{name} = {value} must be at least 1")
+    asked = p if target is None else target
+    live = output_law(entry, p, q, shape=shape, length=length, rounds=rounds, target=asked)
+    return as_fraction(tv(live, target_law(asked, length)))
+
+
+def lossless(
+    rule: str | Rule, p: Model, q: Model, *, shape: Shape, length: int, rounds: int = 1
+) -> bool:
+    """Whether `deviation` is exactly zero."""
+    return bool(deviation(rule, p, q, shape=shape, length=length, rounds=rounds) == 0)
+
+
+def find_rule(rule: str | Rule) -> Rule:
+    """Return the registered rule of that name, or the rule itself."""
+    if isinstance(rule, Rule):
+        return rule
+    if rule not in RULES:
+        raise KeyError(f"there is no rule {rule!r}; rules are {', '.join(RULES)}")
+    return RULES[rule]
+
+
+class Round(NamedTuple):
+    """What one round did: emitted tokens, how many of them were drafted, and each step taken."""
+
+    emitted: Text
+    accepted: int
+    root: Node
+    trace: Trace
+
+
+def verify(
+    rule: str | Rule,
+    p_rows: Sequence[Sequence[Number]],
+    q_rows: Sequence[Sequence[Number]],
+    drafts: Sequence[int],
+    parents: Sequence[int] | None = None,
+    *,
+    uniforms: Sequence[Number] | None = None,
+    seed: int | None = None,
+    start: int = 0,
+) -> Round:
+    """Run one round of a rule on given laws and drafts: the importable reference sampler.
+
+    Args:
+        rule: a name in `RULES` or a `Rule`.
+        p_rows: target laws [drafts + 1][V], row 0 at the root; numbers, "3/10" or floats.
+            Floats count at their exact binary value, and each row is divided by its exact sum.
+        q_rows: draft laws, one row per node that has children: [drafts + 1][V], and a chain may
+            leave out the last.
+        drafts: tokens of the nodes 1, 2, ...
+        parents: index of each node's parent (0 is the root); left out for a chain.
+        uniforms: [drafts + 1] draws in [0, 1): the coin of each drafted node, then the terminal.
+        seed, start: instead of `uniforms`, draws addressed by a seed and the start of the round.
+
+    >>> p, q = ["1/2", "3/10", "1/5"], ["3/5", "1/10", "3/10"]
+    >>> verify("token", [p] * 4, [q] * 3, [0, 2, 1], uniforms=[0.7, 0.9, 0.2, 0.2]).emitted
+    (0, 1)
+
+    Raises:
+        KeyError: an unknown rule.
+        ValueError: rows that are no laws, sizes that do not fit, tokens outside the vocabulary, a
+            draft law that is zero at a token drafted from it, or not exactly one source of draws.
+    """
+    entry = find_rule(rule)
+    drafts = [int(x) for x in drafts]
+    up = range(len(drafts)) if parents is None else [int(x) for x in parents]
+    laws = [_row(row, f"p_rows[{at}]") for at, row in enumerate(p_rows)]
+    if not laws:
+        raise ValueError("p_rows is empty; pass one target row per drafted token and one more")
+    proposals = [_row(row, f"q_rows[{at}]") for at, row in enumerate(q_rows)]
+    if parents is None and len(proposals) == len(drafts):
+        proposals.append(laws[-1])  # a leaf proposes nothing; no rule reads this row
+    for name, rows in (("p_rows", laws), ("q_rows", proposals)):
+        for at, row in enumerate(rows):
+            if len(row) != len(laws[0]):
+                raise ValueError(f"{name}[{at}] has {len(row)} tokens, p_rows[0] {len(laws[0])}")
+    root = tree(laws, proposals, drafts, up)
+    if entry.drafts_from_q:
+        for at, (x, parent) in enumerate(zip(drafts, up, strict=True)):
+            if proposals[parent][x] == 0:
+                raise ValueError(
+                    f"q_rows[{parent}][{x}] = 0, so drafts[{at}] = {x} cannot have been drawn from "
+                    "it; pass the law that the drafts were drawn from"
+                )
+    if entry.shape == "chain" and list(up) != list(range(len(drafts))):
+        raise ValueError(f"{entry.name} verifies chains; leave parents out, or use a tree rule")
+    if (uniforms is None) == (seed is None):
+        raise ValueError("pass either uniforms= or seed=")
+    if uniforms is not None and len(uniforms) != len(drafts) + 1:
+        raise ValueError(
+            f"uniforms has {len(uniforms)} draws; {len(drafts)} drafts need {len(drafts) + 1}: "
+            "a coin for each and the terminal draw"
+        )
+    reading: Uniforms
+    if uniforms is not None:
+        reading = Uniforms([rational(u) for u in uniforms])
+    else:
+        assert seed is not None
+        reading = Seeded(seed, start)
+    trace = Trace(reading)
+    emitted = entry.verify(root, trace)
+    return Round(emitted, len(emitted) - 1, root, trace)
+
+
+def _row(row: Sequence[Number], name: str) -> Law:
+    try:
+        exact = [rational(w) for w in row]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    for x, w in enumerate(exact):
+        if w < 0:
+            raise ValueError(f"{name}[{x}] = {w} is negative; laws have entries >= 0")
+    total = sum(exact)
+    if not exact or abs(total - 1) > rational("1/1000"):
+        raise ValueError(f"{name} sums to {float(total)}, not 1; pass probabilities, not logits")
+    return normalise(exact)

@@ -1,0 +1,184 @@
+"""Finite laws: one nonnegative number per token, summing to one.
+
+A law is a plain tuple. Every function here uses only ``+ - * /``, ``min``, ``max`` and comparisons,
+so the same text runs on fractions, on faster rationals, on floats and on symbols.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+try:  # the same numbers, about four times as fast
+    from gmpy2 import mpq as _Rational
+except ImportError:
+    _Rational = Fraction
+
+Number: TypeAlias = Any
+"""A `Fraction`, another rational, a float or a symbol."""
+
+Law: TypeAlias = tuple[Number, ...]
+
+
+def rational(value: Number, denominator: int = 1) -> Number:
+    """Return `value / denominator` exactly, as the fastest rational type that is installed.
+
+    Integers, fractions, floats (their exact binary value), strings such as "3/10" or "0.3" and
+    array scalars are accepted.
+
+    >>> print(rational("3/10") + rational(0.5))
+    4/5
+
+    Raises:
+        ValueError: the value is not a finite number.
+    """
+    try:
+        if isinstance(value, _Rational):
+            exact = value
+        elif isinstance(value, str | Fraction | int):
+            exact = _from_fraction(Fraction(value))
+        elif hasattr(value, "numerator") and hasattr(value, "denominator"):
+            exact = _from_fraction(Fraction(int(value.numerator), int(value.denominator)))
+        else:
+            exact = _from_fraction(Fraction(float(value)))
+    except (ValueError, OverflowError, TypeError, ZeroDivisionError):
+        raise ValueError(
+            f"{value!r} is not a finite number; write 3/10, 0.3 or an integer"
+        ) from None
+    return exact if denominator == 1 else exact / denominator
+
+
+def _from_fraction(value: Fraction) -> Number:
+    return value if _Rational is Fraction else _Rational(value.numerator, value.denominator)
+
+
+def as_fraction(value: Number) -> Fraction:
+    """Return an exact number as a `Fraction`, whatever rational type computed it."""
+    return (
+        value
+        if isinstance(value, Fraction)
+        else Fraction(int(value.numerator), int(value.denominator))
+    )
+
+
+def as_law(weights: Iterable[Number], name: str = "law") -> Law:
+    """Return `weights` as an exact law, or say what keeps them from being one.
+
+    Args:
+        weights: one weight per token, anything `rational` reads.
+        name: what the caller calls this argument; it stands in the error.
+
+    >>> print(*as_law(["1/2", "0.5"]))
+    1/2 1/2
+
+    Raises:
+        ValueError: no entries, a negative entry, or a sum other than one.
+    """
+    try:
+        row = tuple(rational(w) for w in weights)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if not row:
+        raise ValueError(f"{name} is empty; a law needs at least one token")
+    for x, w in enumerate(row):
+        if w < 0:
+            raise ValueError(f"{name}[{x}] = {w} is negative; a law has entries >= 0")
+    total = sum(row)
+    if total != 1:
+        raise ValueError(
+            f"{name} sums to {_short(total)}, not 1; pass {name}=normalise(...) or mend the entries"
+        )
+    return row
+
+
+def _short(value: Number) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else repr(float(value))
+
+
+def normalise(weights: Iterable[Number]) -> Law:
+    """Return `weights` divided by their sum.
+
+    >>> normalise([Fraction(1), Fraction(3)])
+    (Fraction(1, 4), Fraction(3, 4))
+
+    Raises:
+        ValueError: the weights sum to zero.
+    """
+    row = tuple(weights)
+    total = sum(row)
+    if total == 0:
+        raise ValueError("the weights sum to zero, so there is no law to normalise to")
+    return tuple(w / total for w in row)
+
+
+def excess(p: Sequence[Number], q: Sequence[Number]) -> Law:
+    """Return the residual `norm((p - q)+)`, the law of a correction (Leviathan 2023, Alg. 1).
+
+    Args:
+        p: target law [V].
+        q: draft law [V].
+
+    >>> excess((Fraction(1, 2), Fraction(1, 2)), (Fraction(3, 4), Fraction(1, 4)))
+    (Fraction(0, 1), Fraction(1, 1))
+
+    Raises:
+        ValueError: `p <= q` everywhere; then no draft is ever rejected and no residual exists.
+    """
+    return normalise(max(a - b, 0) for a, b in zip(p, q, strict=True))
+
+
+def without(law: Sequence[Number], x: int) -> Law:
+    """Return `law` with token `x` removed and the rest renormalised; all zeros if nothing is left.
+
+    >>> without((Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)), 0)
+    (Fraction(0, 1), Fraction(1, 2), Fraction(1, 2))
+    """
+    row = tuple(w * 0 if i == x else w for i, w in enumerate(law))
+    total = sum(row)
+    return row if total == 0 else tuple(w / total for w in row)
+
+
+def top(law: Sequence[Number], k: int) -> tuple[int, ...]:
+    """Return the `k` likeliest tokens, likeliest first; equal ones in token order.
+
+    >>> top((Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)), 2)
+    (1, 0)
+    """
+    return tuple(sorted(range(len(law)), key=lambda x: -law[x])[:k])
+
+
+def keep(law: Sequence[Number], tokens: Iterable[int]) -> Law:
+    """Return `law` restricted to `tokens` and renormalised, as a top-k or top-p filter does."""
+    kept = set(tokens)
+    return normalise(w if x in kept else w * 0 for x, w in enumerate(law))
+
+
+def tv(
+    a: Mapping[Any, Number] | Sequence[Number], b: Mapping[Any, Number] | Sequence[Number]
+) -> Number:
+    """Return the total variation distance: half the sum of absolute differences.
+
+    Args:
+        a, b: laws as tuples over tokens, or as mappings from outcome to mass.
+
+    >>> tv((1, 0), (0, 1))
+    Fraction(1, 1)
+    """
+    first = a if isinstance(a, Mapping) else dict(enumerate(a))
+    second = b if isinstance(b, Mapping) else dict(enumerate(b))
+    total = sum(abs(first.get(o, 0) - second.get(o, 0)) for o in first.keys() | second.keys())
+    return total * Fraction(1, 2) if isinstance(total, int) else total / 2
+
+
+def is_exact(value: Number) -> bool:
+    """Whether `value` is a rational number, so that equality means equality."""
+    return isinstance(value, int | Fraction | _Rational)
+
+
+def approximate_exp(value: Number) -> Number:
+    """Return `exp(value)` rounded to a double, as an exact rational.
+
+    Faults such as a softmaxed residual are irrational; this pins them to 53 bits.
+    """
+    return rational(math.exp(float(value)))

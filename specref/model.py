@@ -1,0 +1,96 @@
+"""Toy models: a model is any callable from a context (tuple of tokens) to a law over V tokens.
+
+`Table` writes the laws down; `NGram` counts them from a text. Both are exact.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from specref.dist import Law, Number, as_law, rational
+
+Context: TypeAlias = tuple[int, ...]
+Model: TypeAlias = Callable[[Context], Law]
+
+
+class Table:
+    """A model written down as a table from context to law; zeros are allowed.
+
+    Args:
+        rows: law of the next token by context. Laws are read by `dist.as_law`.
+        order: how many last tokens the law looks at; None means the whole context. Contexts shorter
+            than `order` are looked up whole.
+        name: what errors call this model ("target", "draft").
+
+    >>> target = Table({(): ["1/2", "1/2"], (0,): [1, 0], (1,): ["1/4", "3/4"]}, order=1)
+    >>> print(*target((0, 1)))
+    1/4 3/4
+
+    Raises:
+        ValueError: no rows, a row that is no law, or rows of different length.
+        LookupError: on a call, a context without a row.
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[Context, Iterable[Number]],
+        order: int | None = None,
+        name: str = "model",
+    ) -> None:
+        if not rows:
+            raise ValueError(f"{name} has no rows; give at least the law of the empty context ()")
+        self.rows = {tuple(c): as_law(row, f"{name}[{tuple(c)}]") for c, row in rows.items()}
+        self.order, self.name = order, name
+        sizes = {len(row) for row in self.rows.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"{name} has rows of {sorted(sizes)} tokens; all need the same number")
+        self.vocab = sizes.pop()
+
+    def __call__(self, context: Context) -> Law:
+        key = context if self.order is None else context[max(0, len(context) - self.order) :]
+        try:
+            return self.rows[key]
+        except KeyError:
+            raise LookupError(
+                f"{self.name} has no row for context {key}; add it, or pass order= to Table"
+            ) from None
+
+
+class NGram:
+    """A model counted from a text: the law after a context is what followed it in the text.
+
+    A context that was never continued backs off to its suffix. Laws are exact fractions.
+
+    Args:
+        text: tokens, each in 0 <= token < vocab.
+        order: how many last tokens the law looks at.
+        vocab: V; one more than the largest token if left out.
+
+    >>> print(*NGram([0, 1, 0, 1, 0, 2], order=1)((0,)))
+    0 2/3 1/3
+
+    Raises:
+        ValueError: an empty text, a negative order, or tokens outside the vocabulary.
+    """
+
+    def __init__(self, text: Sequence[int], order: int, vocab: int | None = None) -> None:
+        if not text:
+            raise ValueError("text is empty; an n-gram model needs at least one token")
+        if order < 0:
+            raise ValueError(f"order = {order} is negative; 0 ignores the context")
+        self.order = order
+        self.vocab = max(text) + 1 if vocab is None else vocab
+        if min(text) < 0 or max(text) >= self.vocab:
+            raise ValueError(f"text has tokens outside 0 <= token < vocab = {self.vocab}")
+        self._counts: defaultdict[Context, Counter[int]] = defaultdict(Counter)
+        for at, token in enumerate(text):
+            for length in range(min(order, at) + 1):
+                self._counts[tuple(text[at - length : at])][token] += 1
+
+    def __call__(self, context: Context) -> Law:
+        for length in range(min(self.order, len(context)), -1, -1):
+            counts = self._counts.get(tuple(context[len(context) - length :]))
+            if counts:
+                total = sum(counts.values())
+                return tuple(rational(counts[x], total) for x in range(self.vocab))
+        raise AssertionError("unreachable: a non-empty text has a law for the empty context")
