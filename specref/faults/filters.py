@@ -1,0 +1,45 @@
+"""The target law that is used is not the one that was asked for."""
+
+from specref.choice import Choose
+from specref.dist import keep, top
+from specref.draft import Node
+from specref.faults.frame import chance, residual, softmax, verify_chain
+from specref.faults.proposals import top_two
+from specref.model import Model
+from specref.rules.greedy import greedy
+
+
+def filter_on_bonus_only(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Filter the bonus row and leave the verified rows raw: tokens come out that it forbids."""
+    return verify_chain(root, choose, bonus=lambda nodes: top_two(nodes[-1].p))
+
+
+def decoded_greedily(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Take the argmax of every row although sampling was asked for: the output has no entropy."""
+    return greedy(root, choose)
+
+
+def target_softmaxed_twice(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Pass probabilities where logits are expected: a second softmax flattens p everywhere."""
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: chance(softmax(nodes[i].p), nodes[i].q, x),
+        correct=lambda nodes, i, x: residual(softmax(nodes[i].p), nodes[i].q),
+        bonus=lambda nodes: softmax(nodes[-1].p),
+    )
+
+
+def soft_at_temperature_zero(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Keep soft laws in ratio and residual at temperature 0, where p is the mass on its argmax."""
+    return verify_chain(root, choose)
+
+
+def top_two_of(p: Model) -> Model:
+    """Return the model that a top-2 filter asks for."""
+    return lambda context: top_two(p(context))
+
+
+def likeliest_of(p: Model) -> Model:
+    """Return the model at temperature 0: mass 1 on the argmax."""
+    return lambda context: keep(p(context), top(p(context), 1))

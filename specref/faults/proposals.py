@@ -1,0 +1,91 @@
+"""The law behind the proposals is not the law in the ratio and the residual."""
+
+from specref.choice import Choose
+from specref.dist import Law, keep, normalise, top
+from specref.draft import Node, Shape, chain, with_replacement
+from specref.faults.frame import (
+    chance,
+    deduct_and_remove,
+    residual,
+    unroll,
+    verify_chain,
+    verify_tree,
+)
+from specref.model import Context, Model
+
+
+def soft_q_for_certain_draft(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Verify a draft that was certain as if it had been drawn from the soft q."""
+    return verify_chain(root, choose)
+
+
+def filtered_draft_raw_q(
+    p: Model, q: Model, shape: Shape, choose: Choose, context: Context
+) -> Node:
+    """Draw from the two likeliest tokens of q but declare the whole q.
+
+    Kept tokens are drawn more often than q says, so their ratios are too high, and the residual
+    subtracts mass from tokens that are never proposed.
+    """
+
+    def declare_raw(node: Node, text: Context) -> Node:
+        below = tuple((x, declare_raw(child, (*text, x))) for x, child in node.children)
+        return Node(node.p, q(text), below, node.index)
+
+    return declare_raw(
+        with_replacement(p, lambda text: top_two(q(text)), shape, choose, context), tuple(context)
+    )
+
+
+def raw_draft_filtered_q(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Verify drafts of the whole q against its two likeliest tokens; drafts outside are refused."""
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: chance(nodes[i].p, top_two(nodes[i].q), x),
+        correct=lambda nodes, i, x: residual(nodes[i].p, top_two(nodes[i].q)),
+    )
+
+
+def q_at_other_temperature(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Verify drafts of q, drawn at temperature 1, against q at temperature 1/2 (q squared)."""
+
+    def sharper(law: Law) -> Law:
+        return normalise(w * w for w in law)
+
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: chance(nodes[i].p, sharper(nodes[i].q), x),
+        correct=lambda nodes, i, x: residual(nodes[i].p, sharper(nodes[i].q)),
+    )
+
+
+def unlikely_draft_dropped(
+    p: Model, q: Model, shape: Shape, choose: Choose, context: Context
+) -> Node:
+    """Cut a drawn chain before its first token that is not the argmax of q.
+
+    Whether a draft is submitted then depends on the draft: the argmax is offered, accepted, and
+    drawn by the target again where another token was withheld.
+    """
+    nodes, drafts = unroll(with_replacement(p, q, shape, choose, context))
+    agreeing = [top(node.q, 1) == (x,) for node, x in zip(nodes, drafts, strict=False)]
+    kept = [*agreeing, False].index(False)
+    rows = nodes[: kept + 1]
+    return chain([node.p for node in rows], [node.q for node in rows], drafts[:kept])
+
+
+def top_siblings_taken_as_drawn_with(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Verify the likeliest tokens of q as if they had been drawn from it independently."""
+    return verify_tree(root, choose)
+
+
+def top_siblings_taken_as_drawn_without(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Verify the likeliest tokens of q as if they had been drawn from it without replacement."""
+    return verify_tree(root, choose, refuse=deduct_and_remove)
+
+
+def top_two(law: Law) -> Law:
+    """Return the law after a top-2 filter; of equal tokens the lower id stays."""
+    return keep(law, top(law, 2))

@@ -1,0 +1,155 @@
+"""Several drafts at one position: a refusal updates too little, or order and number are changed."""
+
+from specref.choice import Choose
+from specref.dist import Law, without
+from specref.draft import Node
+from specref.faults.frame import (
+    Siblings,
+    deduct_and_remove,
+    deficit,
+    distinct,
+    outside,
+    residual,
+    settle,
+    verify_by_running_sum,
+    verify_tree,
+)
+
+
+def siblings_share_p(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Test every sibling against the untouched p; only the correction uses the residual.
+
+    Each sibling may then be accepted with all of min(p, q), though the first has had its share.
+    """
+    return verify_tree(
+        root,
+        choose,
+        refuse=lambda p, q, x: (p, q),
+        last=lambda node, p: residual(node.p, node.q),
+    )
+
+
+def p_unnormalised_with(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Replace p by (p - q)+ without dividing by its sum; the correction is normalised.
+
+    Later siblings are accepted too rarely.
+    """
+    return verify_tree(
+        root,
+        choose,
+        refuse=lambda p, q, x: (deficit(p, q), q),
+        last=lambda node, p: settle(p, node.p),
+    )
+
+
+def p_unnormalised_without(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Replace p by (p - q)+ without dividing by its sum, while q is renormalised as it should."""
+    return verify_tree(
+        root,
+        choose,
+        refuse=lambda p, q, x: (deficit(p, q), without(q, x)),
+        last=lambda node, p: settle(p, node.p),
+    )
+
+
+def q_unchanged_without(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Judge siblings drawn without replacement by the same q: later ones were likelier than that.
+
+    Zeroing x in q without renormalising has the same law.
+    """
+    return verify_tree(root, choose)
+
+
+def siblings_merged(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Test equal siblings once, though the refusal of the second must update the residual too."""
+    return verify_tree(root, choose, order=distinct)
+
+
+def sorted_by_p_with(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Try the sibling that the target likes best first: in that order they are no draws from q."""
+    return verify_tree(root, choose, order=likeliest_under_p)
+
+
+def sorted_by_q_with(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Try the sibling that the draft likes best first: in that order they are no draws from q."""
+    return verify_tree(root, choose, order=likeliest_under_q)
+
+
+def sorted_by_p_without(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Try the sibling that the target likes best first: q without it is not how the next came."""
+    return verify_tree(root, choose, order=likeliest_under_p, refuse=deduct_and_remove)
+
+
+def sorted_by_q_without(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Try the sibling that the draft likes best first: q without it is not how the next came."""
+    return verify_tree(root, choose, order=likeliest_under_q, refuse=deduct_and_remove)
+
+
+def zeroed_unnormalised(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Accept a later sibling with p(x) instead of its share of what the tried ones left.
+
+    The correction is normalised.
+    """
+
+    def zero(p: Law, q: Law, x: int) -> tuple[Law, Law]:
+        return tuple(w * 0 if y == x else w for y, w in enumerate(p)), q
+
+    return verify_tree(
+        root,
+        choose,
+        accept=lambda p, q, x: p[x],
+        refuse=zero,
+        last=lambda node, p: settle(p, node.p),
+    )
+
+
+def duplicates_counted_twice(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Add p(x) to the running sum once per copy of x; the sum is capped at 1."""
+    return verify_by_running_sum(
+        root, choose, siblings=lambda node: node.children, bound=lambda total: min(1, total)
+    )
+
+
+def fresh_coin_per_sibling(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Compare each sibling's own coin with the running sum, which is meant for one coin."""
+    node = root
+    out: tuple[int, ...] = ()
+    while node.children:
+        total = 0
+        for x, child in distinct(node):
+            total += node.p[x]
+            if choose.flip(total, at=child):
+                out, node = (*out, x), child
+                break
+        else:
+            return (*out, choose(outside(node.p, (x for x, _ in node.children))))
+    return (*out, choose(node.p))
+
+
+def own_target_draw_per_sibling(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Draw from p for every sibling apart, and keep the first that agrees with its own draw.
+
+    Each sibling gets a fresh chance p(x). When none agrees, the draw made for the first is emitted.
+    """
+    node = root
+    out: tuple[int, ...] = ()
+    while node.children:
+        draws = []
+        for x, child in node.children:
+            draws.append(choose(node.p, at=child))
+            if draws[-1] == x:
+                out, node = (*out, x), child
+                break
+        else:
+            return (*out, draws[0])
+    return (*out, choose(node.p))
+
+
+def likeliest_under_p(node: Node) -> Siblings:
+    """Return the siblings by falling p; equal ones in the order drawn."""
+    return sorted(node.children, key=lambda pair: -node.p[pair[0]])
+
+
+def likeliest_under_q(node: Node) -> Siblings:
+    """Return the siblings by falling q; equal ones in the order drawn."""
+    return sorted(node.children, key=lambda pair: -node.q[pair[0]])
