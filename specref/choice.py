@@ -77,7 +77,8 @@ def law(program: Callable[[Any], Outcome]) -> dict[Outcome, Number]:
 
     Raises:
         ValueError: weights that do not sum to one, or are negative.
-        RuntimeError: the program keeps state between runs.
+        RuntimeError: the program keeps state between runs, or has randomness of its own that
+            moves the chances.
     """
     out: defaultdict[Outcome, Number] = defaultdict(int)
     todo: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((), ())]
@@ -90,6 +91,12 @@ def law(program: Callable[[Any], Outcome]) -> dict[Outcome, Number]:
         for at in range(len(choose.prefix), len(picks)):
             for other in range(1, widths[at]):
                 todo.append(((*picks[:at], other), widths[: at + 1]))
+    total = sum(out.values())
+    if is_exact(total) and total != 1:
+        raise RuntimeError(
+            f"the leaves sum to {total}, not 1: the program is not a function of its choices; "
+            "remove state and other randomness from it"
+        )
     return dict(out)
 
 
@@ -147,6 +154,7 @@ class Uniforms:
         return inverse_cdf(weights, self.draw(at))
 
     def flip(self, chance: Number, at: Any = None) -> bool:
+        _check_sum((chance, 1 - chance))
         return bool(self.draw(at) < chance)
 
 
@@ -193,6 +201,18 @@ class Trace:
 
     def _draw(self, at: Any) -> Number | None:
         return self.inner.draw(at) if isinstance(self.inner, Uniforms) else None
+
+
+def at_start(choose: Choose, start: int) -> Choose:
+    """Return the reading of the round that starts after `start` tokens.
+
+    Only draws from a seed depend on it: left at one start, every round would meet the same draws.
+    """
+    if isinstance(choose, Seeded):
+        return Seeded(choose.seed, start)
+    if isinstance(choose, Trace):
+        return Trace(at_start(choose.inner, start), choose.steps)
+    return choose
 
 
 def _check_sum(weights: Sequence[Number]) -> None:

@@ -4,14 +4,15 @@
 target's own joint law, for every n and any number of rounds.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from specref.choice import Choose, Seeded, Trace, Uniforms, law
-from specref.dist import Law, Number, as_fraction, normalise, rational, tv
-from specref.draft import Node, Shape, tree
+from specref.choice import Choose, Seeded, Trace, Uniforms, at_start, law
+from specref.dist import Law, Number, as_fraction, as_law, normalise, rational, tv
+from specref.draft import Node, Shape, tree, without_replacement
 from specref.model import Context, Model
 from specref.rules import RULES, Rule
 
@@ -23,12 +24,14 @@ def decode(
 ) -> Text:
     """Draft and verify until at least `length` tokens are emitted; return the first `length`.
 
-    This is the loop itself, a program like any rule: `law` enumerates it, `Seeded` runs it.
+    This is the loop itself, a program like any rule: `law` enumerates it, `Seeded` runs it, each
+    round from its own start (the length of context and text before it).
     """
     text: Text = ()
     while len(text) < length:
         here = tuple(context) + text
-        text += rule.verify(rule.draft(p, q, shape, choose, here), choose)
+        draws = at_start(choose, len(here))
+        text += rule.verify(rule.draft(p, q, shape, draws, here), draws)
     return text[:length]
 
 
@@ -115,7 +118,8 @@ def deviation(
 
     Args:
         rule: a name in `RULES` or a `Rule`.
-        p, q: target and draft, callables from a context to a law.
+        p, q: target and draft, callables from a context to a law; read by `dist.as_law`, once for
+            each context.
         shape: depth of a chain, or widths of a tree; several drafts at one position are a tree of
             one level.
         length: tokens compared.
@@ -131,15 +135,33 @@ def deviation(
 
     Raises:
         KeyError: an unknown rule.
-        ValueError: a length or a number of rounds below one.
+        ValueError: a length or a number of rounds below one, or models that do not return laws
+            over the same tokens.
     """
     entry = find_rule(rule)
     for name, value in (("length", length), ("rounds", rounds)):
         if value < 1:
             raise ValueError(f"{name} = {value} must be at least 1")
-    asked = p if target is None else target
-    live = output_law(entry, p, q, shape=shape, length=length, rounds=rounds, target=asked)
+    given, drafter = _exact(p, "p"), _exact(q, "q")
+    asked = given if target is None else _exact(target, "target")
+    if len(given(())) != len(drafter(())):
+        raise ValueError(f"p has {len(given(()))} tokens and q {len(drafter(()))}; pad the smaller")
+    live = output_law(
+        entry, given, drafter, shape=shape, length=length, rounds=rounds, target=asked
+    )
     return as_fraction(tv(live, target_law(asked, length)))
+
+
+def _exact(model: Model, name: str) -> Model:
+    """Return `model` with its laws checked, made exact and remembered by context."""
+    known: dict[Context, Law] = {}
+
+    def exact(context: Context) -> Law:
+        if context not in known:
+            known[context] = as_law(model(context), f"{name}({context})")
+        return known[context]
+
+    return exact
 
 
 def lossless(
@@ -183,7 +205,8 @@ def verify(
     Args:
         rule: a name in `RULES` or a `Rule`.
         p_rows: target laws [drafts + 1][V], row 0 at the root; numbers, "3/10" or floats.
-            Floats count at their exact binary value, and each row is divided by its exact sum.
+            Floats count at their exact binary value, and each row is divided by its exact sum,
+            which must lie within 2^-7 of one (what a bfloat16 softmax can be off).
         q_rows: draft laws, one row per node that has children: [drafts + 1][V], and a chain may
             leave out the last.
         drafts: tokens of the nodes 1, 2, ...
@@ -198,16 +221,18 @@ def verify(
     Raises:
         KeyError: an unknown rule.
         ValueError: rows that are no laws, sizes that do not fit, tokens outside the vocabulary, a
-            draft law that is zero at a token drafted from it, or not exactly one source of draws.
+            draft law that is zero at a token drafted from it, equal siblings for a rule whose
+            siblings are drawn without replacement, or not exactly one source of draws.
     """
     entry = find_rule(rule)
-    drafts = [int(x) for x in drafts]
-    up = range(len(drafts)) if parents is None else [int(x) for x in parents]
+    drafts = _integers(drafts, "drafts")
+    up = list(range(len(drafts))) if parents is None else _integers(parents, "parents")
+    is_chain = up == list(range(len(drafts)))
     laws = [_row(row, f"p_rows[{at}]") for at, row in enumerate(p_rows)]
     if not laws:
         raise ValueError("p_rows is empty; pass one target row per drafted token and one more")
     proposals = [_row(row, f"q_rows[{at}]") for at, row in enumerate(q_rows)]
-    if parents is None and len(proposals) == len(drafts):
+    if is_chain and len(proposals) == len(drafts):
         proposals.append(laws[-1])  # a leaf proposes nothing; no rule reads this row
     for name, rows in (("p_rows", laws), ("q_rows", proposals)):
         for at, row in enumerate(rows):
@@ -221,7 +246,9 @@ def verify(
                     f"q_rows[{parent}][{x}] = 0, so drafts[{at}] = {x} cannot have been drawn from "
                     "it; pass the law that the drafts were drawn from"
                 )
-    if entry.shape == "chain" and list(up) != list(range(len(drafts))):
+    if entry.draft is without_replacement and len({*zip(up, drafts, strict=True)}) < len(drafts):
+        raise ValueError(f"{entry.name} needs siblings drawn without replacement; some are equal")
+    if entry.shape == "chain" and not is_chain:
         raise ValueError(f"{entry.name} verifies chains; leave parents out, or use a tree rule")
     if (uniforms is None) == (seed is None):
         raise ValueError("pass either uniforms= or seed=")
@@ -232,7 +259,7 @@ def verify(
         )
     reading: Uniforms
     if uniforms is not None:
-        reading = Uniforms([rational(u) for u in uniforms])
+        reading = Uniforms(_exact_row(uniforms, "uniforms"))
     else:
         assert seed is not None
         reading = Seeded(seed, start)
@@ -241,15 +268,30 @@ def verify(
     return Round(emitted, len(emitted) - 1, root, trace)
 
 
-def _row(row: Sequence[Number], name: str) -> Law:
+def _integers(values: Sequence[int], name: str) -> list[int]:
+    row = []
+    for at, value in enumerate(values):
+        try:
+            row.append(operator.index(value))
+        except TypeError:
+            raise ValueError(f"{name}[{at}] = {value!r} is not an integer") from None
+    return row
+
+
+def _exact_row(row: Sequence[Number], name: str) -> list[Number]:
     try:
-        exact = [rational(w) for w in row]
+        return [rational(w) for w in row]
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _row(row: Sequence[Number], name: str) -> Law:
+    exact = _exact_row(row, name)
     for x, w in enumerate(exact):
         if w < 0:
             raise ValueError(f"{name}[{x}] = {w} is negative; laws have entries >= 0")
     total = sum(exact)
-    if not exact or abs(total - 1) > rational("1/1000"):
+    # A bfloat16 softmax is off by no more than two roundings: the exponential and the division.
+    if not exact or abs(total - 1) > rational(2, 256):
         raise ValueError(f"{name} sums to {float(total)}, not 1; pass probabilities, not logits")
     return normalise(exact)

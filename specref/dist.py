@@ -6,6 +6,7 @@ so the same text runs on fractions, on faster rationals, on floats and on symbol
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -23,8 +24,8 @@ Law: TypeAlias = tuple[Number, ...]
 def rational(value: Number, denominator: int = 1) -> Number:
     """Return `value / denominator` exactly, as the fastest rational type that is installed.
 
-    Integers, fractions, floats (their exact binary value), strings such as "3/10" or "0.3" and
-    array scalars are accepted.
+    Integers, fractions, decimals, floats (their exact binary value), strings such as "3/10" or
+    "0.3" and array scalars are accepted.
 
     >>> print(rational("3/10") + rational(0.5))
     4/5
@@ -35,7 +36,7 @@ def rational(value: Number, denominator: int = 1) -> Number:
     try:
         if isinstance(value, _Rational):
             exact = value
-        elif isinstance(value, str | Fraction | int):
+        elif isinstance(value, str | Fraction | int | Decimal):
             exact = _from_fraction(Fraction(value))
         elif hasattr(value, "numerator") and hasattr(value, "denominator"):
             exact = _from_fraction(Fraction(int(value.numerator), int(value.denominator)))
@@ -53,12 +54,14 @@ def _from_fraction(value: Fraction) -> Number:
 
 
 def as_fraction(value: Number) -> Fraction:
-    """Return an exact number as a `Fraction`, whatever rational type computed it."""
-    return (
-        value
-        if isinstance(value, Fraction)
-        else Fraction(int(value.numerator), int(value.denominator))
-    )
+    """Return an exact number as a `Fraction`, whatever rational type computed it.
+
+    Raises:
+        TypeError: the number is not exact.
+    """
+    if not is_exact(value):
+        raise TypeError(f"{value!r} is not exact: somewhere floats got into an exact computation")
+    return Fraction(int(value.numerator), int(value.denominator))
 
 
 def as_law(weights: Iterable[Number], name: str = "law") -> Law:
@@ -86,30 +89,38 @@ def as_law(weights: Iterable[Number], name: str = "law") -> Law:
     total = sum(row)
     if total != 1:
         raise ValueError(
-            f"{name} sums to {_short(total)}, not 1; pass {name}=normalise(...) or mend the entries"
+            f"{name} sums to {_short(total)}, not 1; floats count at their exact binary value, so "
+            'write decimals as strings ("0.1") or pass normalise(...) of strings or integers'
         )
     return row
 
 
-def _short(value: Number) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else repr(float(value))
+def _short(total: Number) -> str:
+    text = str(total)
+    return text if len(text) <= 24 else f"1 {float(total - 1):+.3g}"
 
 
 def normalise(weights: Iterable[Number]) -> Law:
-    """Return `weights` divided by their sum.
+    """Return `weights` divided by their sum; integers and strings are read exactly, floats stay.
 
     >>> normalise([Fraction(1), Fraction(3)])
     (Fraction(1, 4), Fraction(3, 4))
+    >>> print(*normalise([1, "1/2"]))
+    2/3 1/3
 
     Raises:
         ValueError: the weights sum to zero.
     """
-    row = tuple(weights)
+    row = tuple(rational(w) if isinstance(w, str) else w for w in weights)
     total = sum(row)
     if total == 0:
         raise ValueError("the weights sum to zero, so there is no law to normalise to")
-    return tuple(w / total for w in row)
+    return _divide(row, total)
+
+
+def _divide(row: Law, total: Number) -> Law:
+    exact = rational(total) if isinstance(total, int) else total  # int / int would be a float
+    return tuple(w / exact for w in row)
 
 
 def excess(p: Sequence[Number], q: Sequence[Number]) -> Law:
@@ -136,7 +147,7 @@ def without(law: Sequence[Number], x: int) -> Law:
     """
     row = tuple(w * 0 if i == x else w for i, w in enumerate(law))
     total = sum(row)
-    return row if total == 0 else tuple(w / total for w in row)
+    return row if total == 0 else _divide(row, total)
 
 
 def top(law: Sequence[Number], k: int) -> tuple[int, ...]:

@@ -56,9 +56,9 @@ def tree(
     """
     count = len(tokens) + 1
     if len(p_rows) != count:
-        raise ValueError(f"p has {len(p_rows)} rows; {len(tokens)} drafts need {count}")
+        raise ValueError(f"p_rows has {len(p_rows)} rows; {len(tokens)} drafts need {count}")
     if len(q_rows) != count:
-        raise ValueError(f"q has {len(q_rows)} rows; {len(tokens)} drafts need {count}")
+        raise ValueError(f"q_rows has {len(q_rows)} rows; {len(tokens)} drafts need {count}")
     if len(parents) != len(tokens):
         raise ValueError(f"parents has {len(parents)} entries for {len(tokens)} drafts")
     vocab = len(p_rows[0])

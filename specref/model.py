@@ -3,6 +3,7 @@
 `Table` writes the laws down; `NGram` counts them from a text. Both are exact.
 """
 
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -27,7 +28,8 @@ class Table:
     1/4 3/4
 
     Raises:
-        ValueError: no rows, a row that is no law, or rows of different length.
+        ValueError: no rows, a context that is no tuple, a row that is no law, rows of different
+            length, or a negative order.
         LookupError: on a call, a context without a row.
     """
 
@@ -39,7 +41,12 @@ class Table:
     ) -> None:
         if not rows:
             raise ValueError(f"{name} has no rows; give at least the law of the empty context ()")
-        self.rows = {tuple(c): as_law(row, f"{name}[{tuple(c)}]") for c, row in rows.items()}
+        for context in rows:
+            if not isinstance(context, tuple):
+                raise ValueError(f"{name} has context {context!r}; write tuples of tokens, (0,)")
+        if order is not None and order < 0:
+            raise ValueError(f"order = {order} is negative; 0 ignores the context")
+        self.rows = {context: as_law(row, f"{name}[{context}]") for context, row in rows.items()}
         self.order, self.name = order, name
         sizes = {len(row) for row in self.rows.values()}
         if len(sizes) > 1:
@@ -47,7 +54,8 @@ class Table:
         self.vocab = sizes.pop()
 
     def __call__(self, context: Context) -> Law:
-        key = context if self.order is None else context[max(0, len(context) - self.order) :]
+        whole = tuple(context)
+        key = whole if self.order is None else whole[max(0, len(whole) - self.order) :]
         try:
             return self.rows[key]
         except KeyError:
@@ -70,10 +78,12 @@ class NGram:
     0 2/3 1/3
 
     Raises:
+        TypeError: a token that is not an integer.
         ValueError: an empty text, a negative order, or tokens outside the vocabulary.
     """
 
     def __init__(self, text: Sequence[int], order: int, vocab: int | None = None) -> None:
+        text = [operator.index(token) for token in text]  # arrays and tensors hold other integers
         if not text:
             raise ValueError("text is empty; an n-gram model needs at least one token")
         if order < 0:

@@ -13,6 +13,7 @@ drafts behind the first rejection, and the next round drafts those positions aga
 position alone it would meet the same draws twice.
 """
 
+import operator
 from enum import IntEnum
 
 from specref.dist import Number, rational
@@ -60,8 +61,11 @@ def uniform(seed: int, start: int, node: int, domain: Domain) -> Number:
     0.5328411326344147
 
     Raises:
+        TypeError: an argument is not an integer.
         ValueError: an argument is outside its range.
     """
+    # Array scalars become Python integers here: theirs would overflow in the products.
+    seed, start, node = operator.index(seed), operator.index(start), operator.index(node)
     for name, value, bits in (("seed", seed, 64), ("start", start, 64), ("node", node, 32)):
         if not 0 <= value < 1 << bits:
             raise ValueError(f"{name} = {value} is outside 0 <= {name} < 2^{bits}")

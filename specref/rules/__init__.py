@@ -79,7 +79,7 @@ RULES: dict[str, Rule] = {
     "greedy": Rule(
         greedy, likeliest, "chain", True,
         "Stern et al. 2018, section 3",
-        any_draft=True, one_hot_target=True,
+        accepts_all_when_equal=True, any_draft=True, one_hot_target=True,
     ),
     "rrs_with": Rule(
         rrs_with, with_replacement, "tree", True,

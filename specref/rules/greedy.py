@@ -15,7 +15,7 @@ def greedy(root: Node, choose: Choose) -> tuple[int, ...]:
     Ties go to the lowest token id, here and in `dist.top`.
 
     Args:
-        root: a chain or a tree without equal siblings.
+        root: a chain or a tree; of equal siblings the first is followed.
         choose: unused; the rule draws nothing.
 
     >>> from specref.draft import chain
@@ -27,7 +27,7 @@ def greedy(root: Node, choose: Choose) -> tuple[int, ...]:
     while node.children:
         (y,) = top(node.p, 1)
         out = (*out, y)
-        drafted = dict(node.children)
+        drafted = dict(reversed(node.children))
         if y not in drafted:
             return out
         node = drafted[y]

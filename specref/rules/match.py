@@ -15,7 +15,7 @@ def match(root: Node, choose: Choose) -> tuple[int, ...]:
     Used by mlx-lm and llama.cpp, and by Sequoia for greedy trees (Chen et al. 2024).
 
     Args:
-        root: a chain or a tree without equal siblings.
+        root: a chain or a tree; of equal siblings the first is followed.
         choose: the reading; the draw at a node is addressed by its first child, at a leaf it is the
             terminal draw.
 
@@ -32,7 +32,7 @@ def match(root: Node, choose: Choose) -> tuple[int, ...]:
     while node.children:
         y = choose(node.p, at=node.children[0][1])
         out = (*out, y)
-        drafted = dict(node.children)
+        drafted = dict(reversed(node.children))
         if y not in drafted:
             return out
         node = drafted[y]

@@ -12,7 +12,8 @@ def target_only(root: Node, choose: Choose) -> tuple[int, ...]:
     from 0 on, each as wide as its p(x). If the coin falls on one of them it is accepted; otherwise
     the target's draw is known to be none of them, and is drawn from p with all of them zeroed. No
     draft law is used, so it is lossless for siblings of any origin, as long as they are distinct:
-    here a repeated sibling counts once (counted twice, a coin would take its mass twice).
+    here a repeated sibling counts once, as its first (counted twice, a coin would take its mass
+    twice).
 
     In law it equals `match` on the tree, and trying siblings in turn with chance p(x), zeroing x
     and renormalising after each refusal.
@@ -33,13 +34,13 @@ def target_only(root: Node, choose: Choose) -> tuple[int, ...]:
     node = root
     out: tuple[int, ...] = ()
     while node.children:
-        siblings = list(dict(reversed(node.children)).items())[::-1]
-        masses = [node.p[x] for x, _ in siblings]
-        fell = choose((*masses, 1 - sum(masses)), at=node.children[0][1])
+        siblings: dict[int, Node] = {}
+        for x, child in node.children:
+            siblings.setdefault(x, child)
+        rest = [w * 0 if x in siblings else w for x, w in enumerate(node.p)]
+        fell = choose((*(node.p[x] for x in siblings), sum(rest)), at=node.children[0][1])
         if fell == len(siblings):
-            tried = dict(siblings)
-            rest = normalise(w * 0 if x in tried else w for x, w in enumerate(node.p))
-            return (*out, choose(rest))
-        x, node = siblings[fell]
-        out = (*out, x)
+            return (*out, choose(normalise(rest)))
+        x = list(siblings)[fell]
+        out, node = (*out, x), siblings[x]
     return (*out, choose(node.p))
