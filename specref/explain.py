@@ -4,6 +4,7 @@ Nothing of a rule is written down here. Every chance and every law is read off r
 itself; formulas such as min(1, p/q) are named only where their value is the one that was read.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from specref.choice import Step, Trace, law
 from specref.decode import Round, find_rule, verify
 from specref.dist import Law, Number, excess, rational, without
-from specref.draft import Node, nodes, tree
+from specref.draft import Node, nodes, tree, without_replacement
 from specref.rules import Rule
 
 WIDTH = 78
@@ -203,9 +204,9 @@ def _head(draft: Draft) -> str:
     else:
         kind = f"{_number(count, 'sibling')} at one level, in the order drawn"
     out = [f"{rule.name}: one round on {kind}", f"  {rule.source}", ""]
-    out += _law_lines("p", draft.p, len(draft.p))
+    out += _givenlines("p", draft.p, len(draft.p))
     if rule.drafts_from_q:
-        out += _law_lines("q", draft.q, count if draft.chain else min(1, count))
+        out += _givenlines("q", draft.q, count if draft.chain else min(1, count))
     else:
         out.append("  q          is not read by this rule")
     out.append(f"  drafted    {_listed(draft.tokens) or 'nothing'}")
@@ -217,7 +218,7 @@ def _head(draft: Draft) -> str:
     return "\n".join(out)
 
 
-def _law_lines(name: str, rows: Sequence[Law], used: int) -> list[str]:
+def _givenlines(name: str, rows: Sequence[Law], used: int) -> list[str]:
     if used and all(row == rows[0] for row in rows[:used]):
         return [f"  {name:<10} {_row(rows[0])}" + "  everywhere" * (used > 1)]
     return [f"  {f'{name}[{at}]':<10} {_row(row)}" for at, row in enumerate(rows[:used])]
@@ -268,9 +269,9 @@ class _Walk:
         reached = sum(path.chance for path in paths)
         if reached != 1:
             text[0] = f"Reached with chance {reached}. {text[0]}"
-        yield from wrap(text[0], WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+        yield from _wrapped(text[0], head, " " * len(head))
         for line in text[1:]:
-            yield from _hanging(" " * len(head), line)
+            yield from _wrapped(line, " " * len(head), " " * len(head) + "  ")
         # One decision follows another; only a rule that goes on after both needs the indent.
         for branch in later:
             yield from self._walk(branch, at + 1, indent + "  " * (len(later) > 1))
@@ -307,32 +308,33 @@ class _Walk:
             outcome = "Always accepted."
         else:
             outcome = f"Accepted with chance {chance}, refused with chance {1 - chance}."
-        return [f"{what}: {self._reason(step.at, parent, x, chance)}.", outcome]
+        first, *rest = self._reason(step.at, parent, x, chance)
+        return [f"{what}: {first}.", *rest, outcome]
 
-    def _reason(self, node: Node, parent: Node, x: int, chance: Number) -> str:
-        """Name the formula whose value the chance is."""
+    def _reason(self, node: Node, parent: Node, x: int, chance: Number) -> list[str]:
+        """Name the formula whose value the chance is, and what stands in it."""
         before = [token for token, child in parent.children if child.index < node.index]
         p, q = parent.p, parent.q
         if not before:
             if chance == p[x] and not self.draft.rule.drafts_from_q:
-                return f"p = {p[x]}"
+                return [f"p = {p[x]}"]
             formula = f", min(1, p/q) = {chance}" if q[x] and chance == min(1, p[x] / q[x]) else ""
-            return f"p = {p[x]}, q = {q[x]}{formula}"
+            return [f"p = {p[x]}, q = {q[x]}{formula}"]
         left = self._left(len(before))
         if left is None:
-            return f"p = {p[x]}, q = {q[x]}, after {_number(len(before), 'refusal')}"
-        conditional: Law = q
+            return [f"p = {p[x]}, q = {q[x]}"]
+        rest: Law = q
         for token in before:
-            conditional = without(conditional, token)
-        text = f"the refusals turn p into p' = {_row(left)}"
-        if q[x] and chance == min(1, left[x] / q[x]):
-            return f"{text}; p' = {left[x]}, q = {q[x]}, min(1, p'/q) = {chance}"
-        if conditional[x] and chance == min(1, left[x] / conditional[x]):
-            return (
-                f"{text} and q into q' = {_row(conditional)}; "
-                f"p' = {left[x]}, q' = {conditional[x]}, min(1, p'/q') = {chance}"
-            )
-        return text
+            rest = without(rest, token)
+        which = f"Here p' = {_row(left)} is what the refusals left of p"
+        if self.draft.rule.draft is without_replacement:
+            name, given, where = "q'", rest, f"{which}, and q' = {_row(rest)} of q."
+        else:
+            name, given, where = "q", q, f"{which}."
+        formula = f"p' = {left[x]}, {name} = {given[x]}"
+        if given[x] and chance == min(1, left[x] / given[x]):
+            formula += f", min(1, p'/{name}) = {chance}"
+        return [formula, where]
 
     def _left(self, refused: int) -> Law | None:
         """Return the law that is still wanted after so many refused siblings, where it is seen.
@@ -482,5 +484,8 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _hanging(indent: str, text: str) -> Iterator[str]:
-    yield from wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+def _wrapped(text: str, head: str, indent: str) -> Iterator[str]:
+    """Wrap a line, but not within a short formula."""
+    kept = re.sub(r"\([^()]{,40}\)| = ", lambda found: found[0].replace(" ", "\xa0"), text)
+    for line in wrap(kept, WIDTH, initial_indent=head, subsequent_indent=indent):
+        yield line.replace("\xa0", " ")

@@ -49,9 +49,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("specref_seed") == "fresh":
         from secrets import randbelow
 
-        # Here, not while options are read: workers of a parallel run are told this number.
-        config.option.specref_seed = randbelow(SEEDS)
+        given = getattr(config, "workerinput", {})  # of a worker of pytest-xdist
+        config.option.specref_seed = given.get("specref_seed", randbelow(SEEDS))
         config.option.specref_fresh = True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist the fresh seed: all of them gate with the same."""
+    if _fresh(node.config):
+        node.workerinput["specref_seed"] = node.config.option.specref_seed
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

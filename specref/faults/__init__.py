@@ -387,13 +387,6 @@ _FILTERS = (
         verify=filters.target_softmaxed_twice,
         links=("vllm-project/vllm-ascend#6685",),
     ),
-    Fault(
-        "soft_at_temperature_zero", "greedy", "filters",
-        "At temperature 0 argmax drafts are verified with the soft p and q.",
-        "At temperature 0 both laws have mass 1 on their argmax.",
-        verify=filters.soft_at_temperature_zero, target=filters.likeliest_of,
-        links=("jaymody/speculative-sampling#3", "vllm-project/vllm#3951"),
-    ),
 )  # fmt: skip
 
 _COINS = (

@@ -1,7 +1,6 @@
 """The target law that is used is not the one that was asked for."""
 
 from specref.choice import Choose
-from specref.dist import keep, top
 from specref.draft import Node
 from specref.faults.frame import chance, residual, softmax, verify_chain
 from specref.faults.proposals import top_two
@@ -30,16 +29,6 @@ def target_softmaxed_twice(root: Node, choose: Choose) -> tuple[int, ...]:
     )
 
 
-def soft_at_temperature_zero(root: Node, choose: Choose) -> tuple[int, ...]:
-    """Keep soft laws in ratio and residual at temperature 0, where p is the mass on its argmax."""
-    return verify_chain(root, choose)
-
-
 def top_two_of(p: Model) -> Model:
     """Return the model that a top-2 filter asks for."""
     return lambda context: top_two(p(context))
-
-
-def likeliest_of(p: Model) -> Model:
-    """Return the model at temperature 0: mass 1 on the argmax."""
-    return lambda context: keep(p(context), top(p(context), 1))

@@ -1,0 +1,372 @@
+"""The checks: what a measured law must satisfy, claim by claim.
+
+Every check reads the same measurements: for each case the exact law of what the subject emits on a
+fixed draft. *Conditional* claims (acceptance, residual, bonus) compare it with the rule's law on
+that draft; *joint* mixes the drafts with their probabilities, lets the target continue, and
+compares with the target alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from math import log, prod
+from typing import TYPE_CHECKING, Any
+
+from specref.choice import law
+from specref.decode import complete, target_law
+from specref.dist import as_fraction, tv
+from specref.draft import Node
+from specref.gate.cases import UNIT, Case, Fixture, exact
+from specref.gate.subject import Outcome, Problem
+from specref.model import Model
+from specref.rules import RULES
+
+if TYPE_CHECKING:  # a measurement needs torch; what it is compared with does not
+    from specref.gate.measure import Measured
+
+Mass = dict[Any, Fraction]
+
+
+@dataclass
+class Reading:
+    """One case and what the subject does on it.
+
+    Attributes:
+        case: the draft with its laws.
+        weight: probability of this draft in its fixture; 0 for a case of its own.
+        measured: the subject's law.
+    """
+
+    case: Case
+    weight: Fraction
+    measured: "Measured"
+
+    @cached_property
+    def root(self) -> Node:
+        """The draft with exact laws."""
+        return self.case.root()
+
+    @cached_property
+    def got(self) -> dict[Outcome, Fraction]:
+        """The measured law."""
+        return self.measured.law
+
+    @cached_property
+    def chance(self) -> Fraction:
+        """The probability that such a draft is drawn from q."""
+        rows = [exact(row, self.case.dtype) for row in self.case.q]
+        drawn = zip(self.case.tokens, self.case.parents, strict=True)
+        return prod((as_fraction(rows[parent][x]) for x, parent in drawn), start=Fraction(1))
+
+    @property
+    def defined(self) -> bool:
+        """Whether the declared rule has a law here: it may need q > 0 at what was drawn from q."""
+        if self.case.rule is None:
+            return False
+        drawn = zip(self.case.tokens, self.case.parents, strict=True)
+        return not RULES[self.case.rule].drafts_from_q or all(
+            self.case.q[parent][x] > 0 for x, parent in drawn
+        )
+
+    @cached_property
+    def wanted(self) -> Mass:
+        """The law of the declared rule on this draft, exactly; only where it is `defined`."""
+        assert self.case.rule is not None
+        verify = RULES[self.case.rule].verify
+        return {out: as_fraction(m) for out, m in law(lambda c: verify(self.root, c)).items()}
+
+    def path(self, prefix: tuple[int, ...]) -> Node | None:
+        """Return the node that a text of drafted tokens leads to, or None."""
+        node = self.root
+        for x in prefix:
+            below = next((child for token, child in node.children if token == x), None)
+            if below is None:
+                return None
+            node = below
+        return node
+
+
+@dataclass
+class Deviation:
+    """How a law deviates on one case."""
+
+    reading: Reading
+    tv: Fraction
+    band: float
+    kind: str = ""
+    outcomes: frozenset[Outcome] = frozenset()
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is beyond what rounding explains."""
+        return self.tv > self.band
+
+    @property
+    def edge(self) -> bool:
+        """Whether, with the chance of the draft counted in, it is an event of tiny mass."""
+        return self.tv * self.reading.chance <= self.band
+
+
+def band(vocab: int, tokens: int, dtype: str) -> float:
+    """Return the largest TV that rounding explains: the numerics band.
+
+    In units of the rounding error u of the type (at least 2^-24, the grid of float32 draws), one
+    position costs at most
+
+        2 (ln V + V + 3)   p and q come through a logarithm and a softmax: the logarithm of each
+                           probability is off by u |ln p|, whose mean is at most ln V; exponential,
+                           sum of V terms and division add V + 3
+        3                  ratio, product or logarithm of the coin, and the grid of the coin
+        2 V + 6            residual: difference, sum of V terms, division, running sum of V terms,
+                           grid of the draw; each absolute, because a residual is taken only as
+                           often as its mass
+
+    and a law of several tokens the sum over its positions. Nothing here is tuned: a wrong formula
+    shows at 1e-4 and above, rounding of a right one near 1e-7.
+    """
+    unit = max(UNIT[dtype], 2.0**-24)
+    return tokens * (4 * vocab + 2 * log(vocab) + 15) * unit
+
+
+def band_of(case: Case) -> float:
+    """Return the numerics band of one case."""
+    return band(case.vocab, case.gamma + 1, case.dtype)
+
+
+def support(readings: Iterable[Reading]) -> list[Deviation]:
+    """Return, for each kind of impossible outcome, the first case that shows it.
+
+    Impossible are tokens of target mass 0, and everything that is no round at all.
+    """
+    found: dict[str, Deviation] = {}
+    for reading in readings:
+        masses: defaultdict[str, list[tuple[Outcome, Fraction]]] = defaultdict(list)
+        for outcome, mass in reading.got.items():
+            kind = _impossible(reading, outcome)
+            if kind and mass > 0:
+                masses[kind].append((outcome, mass))
+        for kind, bad in masses.items():
+            if kind not in found:
+                total = sum((mass for _, mass in bad), Fraction(0))
+                outcomes = frozenset(outcome for outcome, _ in bad)
+                found[kind] = Deviation(reading, total, band_of(reading.case), kind, outcomes)
+    return list(found.values())
+
+
+def _impossible(reading: Reading, outcome: Outcome) -> str:
+    if isinstance(outcome, Problem):
+        return str(outcome)
+    node: Node | None = reading.root
+    for x in outcome:
+        if node is None:
+            return ""
+        if node.p[x] == 0:
+            return "a forbidden token"
+        node = next((child for token, child in node.children if token == x), None)
+    return ""
+
+
+def acceptance(readings: Iterable[Reading]) -> list[Deviation]:
+    """Compare the laws of the accepted path, case by case."""
+    return [_compared(r, lambda out: out[:-1]) for r in readings if r.defined]
+
+
+def residual(readings: Iterable[Reading]) -> list[Deviation]:
+    """Compare the corrections: the last token where drafts were left."""
+    return [_last_tokens(r, leaf=False) for r in readings if r.defined]
+
+
+def bonus(readings: Iterable[Reading]) -> list[Deviation]:
+    """Compare the bonus: the last token where all drafts were accepted."""
+    return [_last_tokens(r, leaf=True) for r in readings if r.defined]
+
+
+def _compared(reading: Reading, key: Callable[[tuple[int, ...]], Hashable]) -> Deviation:
+    got, wanted = _grouped(reading.got, key), _grouped(reading.wanted, key)
+    parted = frozenset(
+        out
+        for out in reading.got
+        if isinstance(out, tuple) and got.get(key(out), 0) != wanted.get(key(out), 0)
+    )
+    # Mass in excess of the rule's: the TV, if there are no problems; if there are, as little as
+    # the outcomes that they stand for leave possible.
+    excess = sum((max(m - wanted.get(k, 0), Fraction(0)) for k, m in got.items()), Fraction(0))
+    return Deviation(reading, excess, band_of(reading.case), outcomes=parted)
+
+
+def _grouped(masses: Mapping[Any, Fraction], key: Callable[[Any], Hashable]) -> Mass:
+    out: defaultdict[Any, Fraction] = defaultdict(Fraction)
+    for outcome, mass in masses.items():
+        if isinstance(outcome, tuple):
+            out[key(outcome)] += mass
+    return dict(out)
+
+
+def _last_tokens(reading: Reading, leaf: bool) -> Deviation:
+    """Compare the law of the last token given the accepted path, weighted by the path's mass.
+
+    A wrong mass of the path is the business of `acceptance`; here the lesser of the two masses
+    counts, so that each claim fails for its own reason only.
+    """
+    got, wanted = _by_path(reading.got), _by_path(reading.wanted)
+    total = Fraction(0)
+    parted: set[Outcome] = set()
+    for path in got.keys() & wanted.keys():
+        node = reading.path(path)
+        if node is None or bool(node.children) == leaf:
+            continue
+        a, b = got[path], wanted[path]
+        mass_a, mass_b = sum(a.values()), sum(b.values())
+        if not mass_a or not mass_b:
+            continue
+        gap = tv({x: m / mass_a for x, m in a.items()}, {x: m / mass_b for x, m in b.items()})
+        total += min(mass_a, mass_b) * gap
+        parted |= {(*path, x) for x in a if a[x] / mass_a != b.get(x, 0) / mass_b}
+    # Dividing by the mass of the path can double the rounding of its parts.
+    return Deviation(reading, total, 2 * band_of(reading.case), outcomes=frozenset(parted))
+
+
+def _by_path(masses: Mapping[Any, Fraction]) -> dict[tuple[int, ...], dict[int, Fraction]]:
+    out: defaultdict[tuple[int, ...], dict[int, Fraction]] = defaultdict(dict)
+    for outcome, mass in masses.items():
+        if isinstance(outcome, tuple):
+            out[outcome[:-1]][outcome[-1]] = mass
+    return dict(out)
+
+
+@dataclass
+class JointDeviation:
+    """How a law of texts deviates from the target's.
+
+    Attributes:
+        name: of the models.
+        data: the fixture or case, as JSON data.
+        got, wanted: masses by text.
+    """
+
+    name: str
+    data: dict[str, Any]
+    tv: Fraction
+    band: float
+    got: Mass
+    wanted: Mass
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is beyond what rounding explains."""
+        return self.tv > self.band
+
+    @property
+    def first_position(self) -> int:
+        """The first token whose marginal, given nothing, parts by more than the band; 1-based.
+
+        0 if only the joint law does.
+        """
+        length = max((len(t) for t in self.wanted), default=0)
+        for at in range(length):
+            if tv(self._marginal(self.got, at), self._marginal(self.wanted, at)) > self.band:
+                return at + 1
+        return 0
+
+    @staticmethod
+    def _marginal(masses: Mass, at: int) -> Mass:
+        out: defaultdict[Any, Fraction] = defaultdict(Fraction)
+        for text, mass in masses.items():
+            out[text[at] if isinstance(text, tuple) else text] += mass
+        return dict(out)
+
+
+def joint(fixture: Fixture, readings: Iterable[Reading], dtype: str) -> JointDeviation:
+    """Compare the law of gamma+1 tokens, over all drafts, with the target's."""
+    emitted: defaultdict[Any, Fraction] = defaultdict(Fraction)
+    for reading in readings:
+        for outcome, mass in reading.got.items():
+            emitted[outcome] += mass * reading.weight
+    return fixture_texts(fixture, dict(emitted), fixture.gamma + 1, dtype)
+
+
+def fixture_texts(
+    fixture: Fixture, emitted: Mapping[Any, Fraction], length: int, dtype: str
+) -> JointDeviation:
+    """Compare emitted texts, continued by the target to `length` tokens, with the target alone."""
+    limit = band(fixture.vocab, length, dtype)
+    target = partial(fixture.target, dtype=dtype)
+    return _texts(fixture.name, fixture.to_json(), target, emitted, length, limit)
+
+
+def case_texts(case: Case, emitted: Mapping[Any, Fraction]) -> JointDeviation:
+    """Compare emitted texts with the target whose law at each position is that of the chain."""
+    rows = [exact(row, case.dtype) for row in case.p]
+    return _texts(
+        "its own drafts",
+        case.to_json(),
+        lambda context: rows[len(context)],
+        emitted,
+        len(rows),
+        band_of(case),
+    )
+
+
+def _texts(
+    name: str,
+    data: dict[str, Any],
+    model: Model,
+    emitted: Mapping[Any, Fraction],
+    length: int,
+    limit: float,
+) -> JointDeviation:
+    def target(context: tuple[int, ...]) -> Any:
+        return tuple(as_fraction(w) for w in model(context))
+
+    texts = {out: mass for out, mass in emitted.items() if isinstance(out, tuple)}
+    got: Mass = complete(texts, target, length)
+    got.update({out: mass for out, mass in emitted.items() if isinstance(out, Problem)})
+    wanted: Mass = target_law(target, length)
+    return JointDeviation(name, data, Fraction(tv(got, wanted)), limit, got, wanted)
+
+
+@dataclass
+class Contract:
+    """How proposals deviate from the q that is declared with them.
+
+    Attributes:
+        tv: over all positions, the distance of each token's law from its declared row.
+        wanted, got: the declared and the measured law of the next token where they part most.
+    """
+
+    tv: Fraction
+    wanted: Mass
+    got: Mass
+
+
+def contract(measured: Mapping[Any, Fraction]) -> Contract:
+    """Compare proposals with their declared q.
+
+    A draft may be shorter than gamma, if its length was settled before the token that it lacks was
+    looked at: then the tokens that are there still follow q.
+
+    Args:
+        measured: mass by (tokens, q rows) of one proposal.
+    """
+    total, worst = Fraction(0), Contract(Fraction(0), {}, {})
+    peak = Fraction(-1)
+    for at in range(max(len(tokens) for tokens, _ in measured)):
+        groups: defaultdict[Any, defaultdict[int, Fraction]] = defaultdict(
+            lambda: defaultdict(Fraction)
+        )
+        for (tokens, q), mass in measured.items():
+            if len(tokens) > at:
+                groups[tokens[:at], q[: at + 1]][tokens[at]] += mass
+        for (prefix, q), masses in groups.items():
+            mass = sum(masses.values(), Fraction(0))
+            declared = {x: as_fraction(w) for x, w in enumerate(exact(q[at], "float64")) if w}
+            got = {x: m / mass for x, m in masses.items()}
+            gap = mass * tv(got, declared)
+            total += gap
+            if gap > peak:
+                peak = gap
+                wanted = {(*prefix, x): w for x, w in declared.items()}
+                worst = Contract(total, wanted, {(*prefix, x): m for x, m in got.items()})
+    return Contract(total, worst.wanted, worst.got)

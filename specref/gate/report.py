@@ -1,0 +1,185 @@
+"""What the gate found, as data: findings, verdicts, JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specref.dist import as_fraction
+from specref.gate.subject import UsageError
+
+FORMAT = "specref-report/1"
+REPLAY_FORMAT = "specref-replay/1"
+
+CLAIMS = {
+    "smoke": "it runs, and returns rounds of the agreed form",
+    "support": "every draw gives a token that the target allows",
+    "acceptance": "it accepts drafts with the rule's chances",
+    "residual": "after a rejection it draws from the rule's residual",
+    "bonus": "after full acceptance it draws from the target's last row",
+    "proposal": "its drafts follow the q that it declares",
+    "joint": "the joint law of a round, continued by the target, is the target's",
+    "rounds": "so is that of several rounds",
+    "stream": "its draws are fresh: no state is used twice",
+    "audit": "real draws fall where the measured law says",
+}
+"""What is claimed of a subject, in the order checked."""
+
+MEASURED = "measured law"
+SAMPLES = "samples"
+
+
+@dataclass
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        claim: a key of `CLAIMS`.
+        rule: the rule it was held to, or None for losslessness alone.
+        depth: "measured law", "samples", or "" where neither applies.
+        verdict: "pass", "fail", "inconclusive", "not run" or "not applicable".
+        severity: of a failure: "law", "edge", "stream", "contract" or "crash"; of a pass whose TV
+            is not zero: "numerics".
+        tv: total variation; the largest seen of a pass, that of the case shown of a failure; for
+            samples the certified bound.
+        message: one sentence for people.
+        case: the case that fails, as JSON data; None for a pass.
+        expected, measured: laws on that case, by outcome, as fractions.
+        nearest_fault: known faults with exactly this law, or the one it resembles.
+        where: operation and source line of the comparison that set the cuts, where known.
+        replay: the command that repeats it, once a replay file is written.
+        calls: runs of the subject that went into it.
+        bound: audited bound on what the tape may have missed, beside a measured TV.
+    """
+
+    claim: str
+    rule: str | None
+    depth: str
+    verdict: str
+    severity: str = ""
+    tv: float | None = None
+    message: str = ""
+    case: dict[str, Any] | None = None
+    expected: dict[str, str] | None = None
+    measured: dict[str, str] | None = None
+    nearest_fault: dict[str, Any] | None = None
+    where: str = ""
+    replay: str = ""
+    calls: int = 0
+    bound: float | None = None
+
+    @property
+    def id(self) -> str:
+        """A readable id: rule/claim."""
+        return f"{self.rule or 'lossless'}/{self.claim}"
+
+
+@dataclass
+class Report:
+    """All findings about one subject.
+
+    Attributes:
+        subject: how it was named; `name` is what it calls itself.
+        profile, seed: what the gate was run with.
+        drafts: the drafts that it was tried on.
+        findings: every check, passed ones too, in order.
+        escapes: what kept the tape from reading the law.
+        calls, cells: runs of the subject on the tape, and cells found.
+        versions: of what matters for the result.
+    """
+
+    subject: str
+    name: str
+    profile: str
+    seed: int
+    drafts: str = ""
+    findings: list[Finding] = field(default_factory=list)
+    escapes: list[str] = field(default_factory=list)
+    calls: int = 0
+    cells: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """Return "fail" if anything failed, else "inconclusive" if anything was, else "pass"."""
+        verdicts = {finding.verdict for finding in self.findings}
+        if "fail" in verdicts:
+            return "fail"
+        if verdicts & {"inconclusive", "not run"} or "pass" not in verdicts:
+            return "inconclusive"
+        return "pass"
+
+    @property
+    def failures(self) -> list[Finding]:
+        """The findings that failed."""
+        return [finding for finding in self.findings if finding.verdict == "fail"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON data; `format` carries the version."""
+        return {
+            "format": FORMAT,
+            "verdict": self.verdict,
+            **{k: v for k, v in asdict(self).items() if k != "findings"},
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def write(self, directory: str | Path) -> Path:
+        """Write report.json and one replay file per failure; return the directory.
+
+        A later report into the same directory replaces the earlier one.
+        """
+        place = Path(directory)
+        place.mkdir(parents=True, exist_ok=True)
+        for number, finding in enumerate(self.failures, start=1):
+            if finding.case is None:
+                continue
+            label = f"{number:02d}-{finding.rule or 'lossless'}-{finding.claim}"
+            path = place / f"{label}.json"
+            data = {
+                "format": REPLAY_FORMAT,
+                "subject": self.subject,
+                "profile": self.profile,
+                "seed": self.seed,
+                "claim": finding.claim,
+                "rule": finding.rule,
+                "case": finding.case,
+            }
+            finding.replay = f"specref replay {path}"
+            _write(path, data)
+        _write(place / "report.json", self.to_json())
+        return place
+
+
+def read_replay(path: str | Path) -> dict[str, Any]:
+    """Return the data of a replay file.
+
+    Raises:
+        UsageError: no such file, no JSON, or another format or version.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path} is not JSON; pass a file that --report wrote") from None
+    if not isinstance(data, dict) or data.get("format") != REPLAY_FORMAT:
+        found = data.get("format") if isinstance(data, dict) else None
+        raise UsageError(f"{path} has format {found!r}; this version reads {REPLAY_FORMAT!r}")
+    missing = {"subject", "profile", "seed", "claim", "rule", "case"} - data.keys()
+    if missing:
+        raise UsageError(f"{path} lacks {', '.join(sorted(missing))}; write it anew with --report")
+    return data
+
+
+def _write(path: Path, data: Any) -> None:
+    """Write whole or not at all: an interrupt leaves the earlier file."""
+    draft = path.with_suffix(".part")
+    draft.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def shown(law: Mapping[Any, Any]) -> dict[str, str]:
+    """Return a law for a report: outcomes as text, masses as exact fractions."""
+    ordered = sorted(law.items(), key=lambda item: (str(type(item[0])), str(item[0])))
+    return {str(outcome): str(as_fraction(mass)) for outcome, mass in ordered if mass}

@@ -1,0 +1,39 @@
+"""Seeds that the gate gives away, and the global random states that it leaves as they were."""
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from specref.philox import Domain, uniform
+
+
+def seed_of(seed: int, number: int) -> int:
+    """Return the seed of a call, far from its neighbours': a subject may count on from it."""
+    return int(uniform(seed, number, 0, Domain.DRAFT) * (1 << 31))
+
+
+@contextmanager
+def states_kept() -> Iterator[None]:
+    """Leave every global random state as it was, also after an exception."""
+    torch = sys.modules.get("torch")
+    python, numpy = random.getstate(), np.random.get_state()
+    own = torch.get_rng_state() if torch else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        if torch:
+            torch.set_rng_state(own)
+
+
+def ambient(seed: int) -> None:
+    """Seed every global random source."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch:
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every backend

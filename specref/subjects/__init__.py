@@ -1,0 +1,1 @@
+"""Adapters for public samplers: each calls the library's own code, unmodified."""

@@ -1,0 +1,145 @@
+"""Any rule or fault as a sampler: the program run with torch, or with NumPy, as its randomness.
+
+These are the samplers on which the gate shows its power: their law is known exactly, and they draw
+the way real ones do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from specref.dist import Number
+from specref.draft import DRAFTS, Drafter, flat
+from specref.faults import FAULTS, Fault
+from specref.gate.cases import Case, exact
+from specref.rules import RULES, Verify
+
+
+class TorchChoices:
+    """The reading of `choose` that draws with torch, in float64, from one generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        row = torch.tensor([float(w) for w in weights], dtype=torch.float64)
+        return int(torch.multinomial(row, 1, generator=self.generator))
+
+    def flip(self, chance: Number, at: Any = None) -> bool:
+        u = torch.rand((), dtype=torch.float64, generator=self.generator)
+        return bool(u < float(chance))
+
+
+class NumpyChoices:
+    """The reading of `choose` that draws with NumPy: the tape cannot see it."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        row = np.array([float(w) for w in weights])
+        return int(self.generator.choice(len(row), p=row / row.sum()))
+
+    def flip(self, chance: Number, at: Any = None) -> bool:
+        return bool(self.generator.random() < float(chance))
+
+
+@dataclass
+class Program:
+    """A subject made of a rule or a fault.
+
+    Attributes:
+        name: what reports call it.
+        rules: the rule it is held to.
+        verify: what it does.
+        drafts: the drafter it is tried on.
+        shape: "chain" or "tree".
+        choices: where it takes its randomness from.
+    """
+
+    name: str
+    rules: tuple[str, ...]
+    verify: Verify
+    drafts: Drafter
+    shape: str
+    choices: type
+
+    def sample(self, case: Case, n: int, seed: int) -> Any:
+        """Run n rounds on the case."""
+        case.arrays(1)
+        root = case.root()
+        choose = self.choices(seed)
+        rows = []
+        for _ in range(n):
+            out = self.verify(root, choose)
+            rows.append([*out, *[-1] * (case.gamma + 1 - len(out))])
+        return rows
+
+
+@dataclass
+class Drafting(Program):
+    """A subject with its own drafter, which declares the draft law that it was given."""
+
+    drafter: Drafter | None = None
+
+    def propose(self, case: Case, n: int, seed: int) -> Any:
+        """Draw n drafts; the laws depend on the position alone."""
+        assert self.drafter is not None
+        p = [exact(row, "float64") for row in case.p]
+        q = [exact(row, "float64") for row in case.q]
+        choose = self.choices(seed)
+        rows = []
+        for _ in range(n):
+            root = self.drafter(
+                lambda text: p[len(text)], lambda text: q[len(text)], case.gamma, choose, ()
+            )
+            tokens = flat(root)[0]
+            rows.append([*tokens, *[-1] * (case.gamma - len(tokens))])
+        declared = [[float(w) for w in row] for row in q[:-1]]
+        return rows, [declared] * n
+
+
+def of_fault(fault: Fault, choices: type = TorchChoices) -> Program:
+    """Return a fault as a subject that declares the rule it breaks."""
+    base = RULES[fault.base]
+    rule = fault.rule
+    if fault.draft is not None and rule.shape == "chain":
+        return Drafting(
+            fault.name, (fault.base,), rule.verify, base.draft, "chain", choices, fault.draft
+        )
+    return Program(fault.name, (fault.base,), rule.verify, rule.draft, rule.shape, choices)
+
+
+def of_rule(
+    name: str, drafts: str | None = None, declares: bool = True, choices: type = TorchChoices
+) -> Program:
+    """Return a rule as a subject, on its own drafts or others."""
+    rule = RULES[name]
+    drafter = DRAFTS[drafts] if drafts else rule.draft
+    return Program(name, (name,) if declares else (), rule.verify, drafter, rule.shape, choices)
+
+
+class Every:
+    """Every fault and rule by name: `specref gate specref.subjects.programs:faults.coin_reused`."""
+
+    def __init__(self, choices: type, faults: bool) -> None:
+        self._choices, self._faults = choices, faults
+
+    def __getattr__(self, name: str) -> Program:
+        if self._faults and name in FAULTS:
+            return of_fault(FAULTS[name], self._choices)
+        if not self._faults and name in RULES:
+            return of_rule(name, choices=self._choices)
+        raise AttributeError(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted(FAULTS if self._faults else RULES)
+
+
+faults = Every(TorchChoices, faults=True)
+rules = Every(TorchChoices, faults=False)
+numpy_faults = Every(NumpyChoices, faults=True)
+numpy_rules = Every(NumpyChoices, faults=False)
