@@ -156,7 +156,6 @@ ULP = F(1, 2**24)
         ("residual_floored", SURE, table(1, 1), 1, F(1, 2 + 2**126)),
         ("underflow_accepted", SURE, table(2**26 - 1, 1), 1, F(1, 2**26)),
         ("first_draft_unverified_greedy", SURE, NEVER, 1, 1),
-        ("soft_at_temperature_zero", table(6, 4), table(4, 6), 1, F(2, 3)),
     ],
 )
 def test_smallest_inputs(name: str, p: Model, q: Model, shape: Shape, exact: F) -> None:

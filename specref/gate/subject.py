@@ -273,7 +273,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def wrap(found: Any, spec: str) -> Subject:
     """Check that an object is a subject, and what it declares."""
-        if isinstance(found, type):
+    if isinstance(found, type):
         try:
             found = found()
         except Exception as error:
