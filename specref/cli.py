@@ -6,7 +6,6 @@ Exit codes: 0 pass, 1 fail, 2 inconclusive, 3 usage, 70 an error of ours, 130 in
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
@@ -172,12 +171,14 @@ def gate(
         with _writing("--report", report_to):
             report.write(report_to)
     if json_file is not None:
+        from specref.gate.report import save
+
         text = json.dumps(report.to_json(), indent=1) + "\n"
         if json_file == "-":
             _write(text)
             raise typer.Exit(CODES[report.verdict])
         with _writing("--json", json_file):
-            _save(Path(json_file), text)
+            save(Path(json_file), text)
     _show(report)
     raise typer.Exit(CODES[report.verdict])
 
@@ -299,25 +300,6 @@ def _writing(option: str, place: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Refusal(f"{option} {place} cannot be written: {error.strerror}") from None
-
-
-def _save(path: Path, text: str) -> None:
-    """Write whole or not at all: an interrupt leaves the earlier file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o666 & ~_umask())  # mkstemp makes files that only the owner can read
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _show(report: "Report", last: str = "") -> None:

@@ -68,7 +68,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which seed was drawn and where reports are, if the gate ran."""
-    used = sys.modules.get("specref.gate.conformance")
+    used = sys.modules.get("specref.gate.suite")
     if used is None or not config.stash.get(used.REPORTS, None):
         return
     place = config.getoption("specref_report")

@@ -9,17 +9,17 @@ test_sampler = conformance("my_engine.adapter")       # one pytest test per clai
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specref.gate.conformance import conformance
     from specref.gate.report import Finding, Report
     from specref.gate.run import check, replay
     from specref.gate.subject import UsageError
+    from specref.gate.suite import conformance
 
 _HOME = {
     "Finding": "report",
     "Report": "report",
     "UsageError": "subject",
     "check": "run",
-    "conformance": "conformance",
+    "conformance": "suite",
     "replay": "run",
 }
 

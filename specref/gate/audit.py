@@ -39,6 +39,11 @@ class Recorder(TorchDispatchMode):
         self.unknown: list[str] = []
         self._want_states = states
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spare every operation the guard against compilation; nothing is compiled here."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

@@ -34,6 +34,7 @@ class Case:
         tokens: drafted tokens of the nodes 1, 2, ...
         parents: index of each one's parent.
         rule: the rule that the subject is held to, or None.
+        shape: "chain" or "tree"; a tree may happen to have one child per node.
         made_from: float32 (p, q) logits [nodes][V] that p and q are the softmax of, for cases made
             from logits.
         handed: types that laws were handed over in.
@@ -45,6 +46,7 @@ class Case:
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     rule: str | None = None
+    shape: str = "chain"
     made_from: tuple[tuple[Floats, ...], tuple[Floats, ...]] | None = None
     handed: set[str] = field(default_factory=set, compare=False, repr=False)
     watched: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
@@ -56,8 +58,8 @@ class Case:
 
     @property
     def chain(self) -> bool:
-        """Whether every node has at most one child."""
-        return self.parents == tuple(range(len(self.tokens)))
+        """Whether the case is handed over as a chain."""
+        return self.shape == "chain"
 
     @property
     def gamma(self) -> int:
@@ -152,6 +154,7 @@ class Case:
         """Return the case as JSON data; floats are exact, as hexadecimal strings."""
         data: dict[str, Any] = {
             "rule": self.rule,
+            "shape": self.shape,
             "p": [[w.hex() for w in row] for row in self.p],
             "q": [[w.hex() for w in row] for row in self.q],
             "tokens": list(self.tokens),
@@ -175,6 +178,7 @@ class Case:
             tuple(data["tokens"]),
             tuple(data["parents"]),
             data["rule"],
+            data["shape"],
             (rows(made[0]), rows(made[1])) if made else None,
         )
 
@@ -260,7 +264,9 @@ class Fixture:
         for x, parent in zip(tokens, parents, strict=True):
             texts.append((*texts[parent], x))
         rows = [self.floats(text) for text in texts]
-        return Case(tuple(p for p, _ in rows), tuple(q for _, q in rows), tokens, parents, rule)
+        laws = tuple(p for p, _ in rows), tuple(q for _, q in rows)
+        kind = "chain" if isinstance(self.shape, int) else "tree"
+        return Case(*laws, tokens, parents, rule, kind)
 
     @property
     def gamma(self) -> int:
@@ -429,8 +435,8 @@ def _one_level(
     """A case with one drafted token; a tree has a second sibling, the next token."""
     tokens = (x,) if shape == "chain" else (x, (x + 1) % len(p))
     count = len(tokens) + 1
-    logits = tuple((row,) * count for row in made_from) if made_from else None
-    return Case((p,) * count, (q,) * count, tokens, (0,) * len(tokens), rule, logits)  # type: ignore[arg-type]
+    logits = ((made_from[0],) * count, (made_from[1],) * count) if made_from else None
+    return Case((p,) * count, (q,) * count, tokens, (0,) * len(tokens), rule, shape, logits)
 
 
 def _softmax(logits: Any) -> Floats:

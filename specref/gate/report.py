@@ -1,9 +1,12 @@
 """What the gate found, as data: findings, verdicts, JSON."""
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from specref.dist import as_fraction
@@ -20,7 +23,7 @@ CLAIMS = {
     "bonus": "after full acceptance it draws from the target's last row",
     "proposal": "its drafts follow the q that it declares",
     "joint": "the joint law of a round, continued by the target, is the target's",
-    "rounds": "so is that of several rounds",
+    "rounds": "the joint law of several rounds is the target's too",
     "stream": "its draws are fresh: no state is used twice",
     "audit": "real draws fall where the measured law says",
 }
@@ -131,6 +134,8 @@ class Report:
         """
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
+        for old in place.glob("[0-9][0-9]-*.json"):
+            old.unlink()
         for number, finding in enumerate(self.failures, start=1):
             if finding.case is None:
                 continue
@@ -145,9 +150,9 @@ class Report:
                 "rule": finding.rule,
                 "case": finding.case,
             }
-            finding.replay = f"specref replay {path}"
-            _write(path, data)
-        _write(place / "report.json", self.to_json())
+            finding.replay = f"specref replay {quote(str(path))}"
+            save(path, json.dumps(data, indent=1) + "\n")
+        save(place / "report.json", json.dumps(self.to_json(), indent=1) + "\n")
         return place
 
 
@@ -172,11 +177,23 @@ def read_replay(path: str | Path) -> dict[str, Any]:
     return data
 
 
-def _write(path: Path, data: Any) -> None:
+def save(path: Path, text: str) -> None:
     """Write whole or not at all: an interrupt leaves the earlier file."""
-    draft = path.with_suffix(".part")
-    draft.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    draft.replace(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o666 & ~_umask())  # mkstemp makes files that only the owner can read
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def shown(law: Mapping[Any, Any]) -> dict[str, str]:

@@ -232,7 +232,7 @@ class _View:
             finding.message = f"nothing impossible among {rows:,} rows"
         else:
             finding.tv = seen.bound
-            certified = f"TV <= {seen.bound:.3f}, certified by {rows:,} rows"
+            certified = f"certified by {rows:,} rows"
             wanted = f"; the profile wants {self.count.tv}"
             finding.message = certified + (wanted if verdict == "inconclusive" else "")
         return finding
@@ -277,7 +277,7 @@ def _proposal(session: Session, fixture: Fixture) -> Finding:
     seen = weigh(wanted, counts, session.profile.tv)
     finding.verdict, finding.tv = seen.verdict(session.profile.tv, 1), seen.bound
     finding.calls = rows
-    finding.message = f"TV <= {seen.bound:.3f}, certified by {rows:,} drafts"
+    finding.message = f"certified by {rows:,} drafts"
     if finding.verdict == "fail":
         finding.severity, finding.tv = "contract", seen.gap
         finding.message = "its drafts do not follow the q that it declares"

@@ -30,6 +30,20 @@ def states_kept() -> Iterator[None]:
             torch.set_rng_state(own)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread: on a dozen numbers, several wait for each other."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 1
+    try:
+        if before > 1:
+            torch.set_num_threads(1)  # type: ignore[union-attr]
+        yield
+    finally:
+        if before > 1:
+            torch.set_num_threads(before)  # type: ignore[union-attr]
+
+
 def ambient(seed: int) -> None:
     """Seed every global random source."""
     random.seed(seed)

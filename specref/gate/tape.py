@@ -310,6 +310,11 @@ class Tape(TorchDispatchMode):
         """Fill `target` in place with drawn values."""
         return self._move(Call(aten.copy_.default, (target, values), {}))
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Spare every operation the guard against compilation; nothing is compiled here."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -528,7 +533,9 @@ class Tape(TorchDispatchMode):
         # Side 0 looks down from the point, side 1 up: [2, variables].
         ends = torch.tensor([[run.low[v] for v in listed], [run.high[v] - 1 for v in listed]])
         start = point[variables].repeat(2, 1)
-        inside = _edges(start, ends, same, 32 if decide.batched else 2)
+        # Rows cost little beside calls; where they are run one by one, halving is best.
+        ways = 128 if decide.batched else 2
+        inside = _edges(start, ends, same, ways)
         if decide.batched and not _confirmed(inside, ends, same):
             inside = _edges(start, ends, lambda probes: _alone(same, probes), 2)
         place = Place(what, caller())
@@ -564,13 +571,18 @@ def _edges(inside: Any, outside: Any, same: Callable[[Any], Any], ways: int) -> 
 
 def _alone(same: Callable[[Any], Any], probes: Any) -> Any:
     """Ask one row at a time: vector instructions may round differently from scalar ones."""
-    return torch.cat([same(row[None]) for row in probes])
+    rows = [same(row[None]) for row in probes]
+    return torch.cat(rows) if rows else torch.ones(probes.shape, dtype=torch.bool)
 
 
 def _confirmed(inside: Any, ends: Any, same: Callable[[Any], Any]) -> bool:
     """Whether single rows agree that nothing changes at the edges, and something just beyond."""
     beyond = inside + (ends - inside).sign()
-    return bool(_alone(same, inside).all() and (~_alone(same, beyond) | (beyond == inside)).all())
+    cut = beyond != inside
+    sides = cut.any(1)  # where nothing was cut there is nothing to confirm
+    return bool(
+        _alone(same, inside[sides]).all() and not (_alone(same, beyond[sides]) & cut[sides]).any()
+    )
 
 
 def _side(a: Any, b: Any) -> Any:

@@ -527,9 +527,15 @@ def _fault(nearest: Mapping[str, Any], width: int) -> Iterator[Text]:
 
 
 def _prose(text: str, width: int, indent: str = "", hanging: str | None = None) -> Iterator[Text]:
+    """Wrap between words: a path that is wider than the line stays whole."""
     rest = indent if hanging is None else hanging
     for line in wrap(
-        text, width, initial_indent=indent, subsequent_indent=rest, break_on_hyphens=False
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+        break_long_words=False,
     ):
         yield Text(line)
 

@@ -106,9 +106,17 @@ class Gate:
         except UsageError as error:
             return error
         if place:
-            gates = {g.key: g for g in map(gate_of, session.items) if g is not None}
-            report.write(Path(place) / self.folder if len(gates) > 1 else place)
+            report.write(self._place(Path(place), session))
         return report
+
+    def _place(self, directory: Path, session: pytest.Session) -> Path:
+        """Return where the report goes: a directory of its own if there are several subjects."""
+        gates = {gate.key: gate for gate in map(gate_of, session.items) if gate is not None}
+        if len(gates) < 2:
+            return directory
+        alike = [key for key, gate in gates.items() if gate.folder == self.folder]
+        number = alike.index(self.key) + 1
+        return directory / (f"{self.folder}-{number}" if number > 1 else self.folder)
 
     def findings(self, report: Report, test: str) -> list[Finding]:
         """Return the findings that a test answers for; every finding has its test.
