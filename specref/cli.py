@@ -240,6 +240,44 @@ def list_faults() -> None:
     _table(("fault", "rule", "family", "what is computed"), rows)
 
 
+@app.command()
+def power(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Faults or rules; all of them if left out.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
+    markdown: Annotated[bool, typer.Option(help="Print the table as Markdown.")] = False,
+) -> None:
+    """Gate every known fault and every honest rule, at each depth: what the gate can see."""
+    for name in names or ():
+        if name not in FAULTS and name not in RULES:
+            near = _nearest(name, [*FAULTS, *RULES])
+            raise Refusal(f"there is no fault or rule {name!r}{near}; see specref faults")
+    if jobs < 1:
+        raise Refusal(f"--jobs {jobs} is not positive")
+    with _gate() as (_, progress):
+        from specref.subjects.power import rows
+
+        found = list(rows(names or [*RULES, *FAULTS], jobs, progress or (lambda name: None)))
+    heads = ("sampler", "rule", "measured law", "named", "calls", "samples", "rows")
+    cells = [
+        (
+            row.name, row.base, row.measured, "" if row.honest else "yes" if row.named else "NO",
+            str(row.calls), row.samples, f"{row.rows:,}",
+        )
+        for row in found
+    ]  # fmt: skip
+    if markdown:
+        lines = ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *cells)]
+        _say("\n".join(lines))
+    else:
+        _table(heads, cells)
+    wrong = [row.name for row in found if not row.right]
+    if wrong:
+        _complain(f"not told for what they are: {', '.join(wrong)}")
+    raise typer.Exit(FAIL if wrong else PASS)
+
+
 def _known_rule(rule: str) -> None:
     if rule not in RULES:
         raise Refusal(

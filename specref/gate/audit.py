@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specref.gate.measure import Cell, Measured
-from specref.gate.seeds import ambient, seed_of, states_kept
+from specref.gate.seeds import ambient, one_thread, seed_of, states_kept
 from specref.gate.subject import Outcome
 from specref.gate.tape import GRID_BITS, RANDOM, WRAPPED, operation
 
@@ -172,7 +172,7 @@ def audit(
         seed: of the first call.
     """
     atlas = Atlas(measured.cells)
-    with states_kept():
+    with states_kept(), one_thread():
         ambient(seed)
         if _batched(sample, seed):
             recorder = Recorder()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from specref.gate.seeds import ambient, seed_of, states_kept
+from specref.gate.seeds import ambient, one_thread, seed_of, states_kept
 from specref.gate.subject import Outcome, Problem
 from specref.gate.tape import Box, Draw, Place, Tape
 
@@ -81,7 +81,7 @@ def measure(program: Program, budget: int, replays: int = 2) -> Measured:
     got = Measured()
     todo: list[Box] = [()]
     again = 0
-    with states_kept():
+    with states_kept(), one_thread():
         while todo:
             if got.calls >= budget:
                 got.complete = False

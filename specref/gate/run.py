@@ -12,7 +12,7 @@ import specref
 from specref.gate import samples
 from specref.gate.cases import Case, fixtures, sampled_fixtures
 from specref.gate.report import CLAIMS, MEASURED, Finding, Report, read_replay
-from specref.gate.seeds import one_thread, seed_of, states_kept
+from specref.gate.seeds import seed_of, states_kept
 from specref.gate.session import PROFILES, Profile, Progress, Session
 from specref.gate.subject import Problem, Subject, UsageError, known_rule, load, nearest
 from specref.rules import RULES
@@ -48,7 +48,7 @@ def check(
     report = _report(loaded, profile, seed)
     for rule in loaded.rules or (None,):
         session = Session(loaded, rule, report, progress or _silent)
-        with states_kept(), one_thread():
+        with states_kept():
             if _smoke(session) and not (find_spec("torch") and _exact(session)):
                 session.findings += samples.judge(session)
         _close(session)
@@ -68,7 +68,7 @@ def replay(path: str | Path, progress: Progress | None = None) -> Report:
         loaded = _held_to(loaded, (rule,))
     report = _report(loaded, data["profile"], data["seed"])
     session = Session(loaded, rule, report, progress or _silent)
-    with states_kept(), one_thread():
+    with states_kept():
         if _smoke(session) and claim != "smoke":
             if find_spec("torch"):
                 from specref.gate.exact import Exact

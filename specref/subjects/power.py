@@ -5,7 +5,7 @@ drawing with torch, where the tape reads its law, and drawing with NumPy, where 
 seen.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -76,9 +76,8 @@ def _said(report: Report) -> str:
     return f"{', '.join(claims)} ({', '.join(severities)})"
 
 
-def rows(jobs: int, done: Callable[[str], None] = lambda name: None) -> Iterator[Row]:
-    """Yield the row of every rule and every fault, in the order of the registries."""
-    names = [*RULES, *FAULTS]
+def rows(names: Iterable[str], jobs: int, done: Callable[[str], None]) -> Iterator[Row]:
+    """Yield the row of each rule or fault, in the order given; `done` is told of each."""
     with ProcessPoolExecutor(jobs) as pool:
         for found in pool.map(row, names):
             done(found.name)
