@@ -66,7 +66,7 @@ def judge(session: Session) -> list[Finding]:
     findings = [_worst(found) for found in by_claim.values()]
     session.say("streams")
     faithful = all(finding.verdict == "pass" for finding in findings)
-    return [*session.findings, *findings, _stream(session, todo[0], faithful)]
+    return [*findings, _stream(session, todo[0], faithful)]
 
 
 def _worst(found: list[Finding]) -> Finding:

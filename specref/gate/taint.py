@@ -106,6 +106,10 @@ class Replay:
         }
         return self._run(shared)
 
+    def once(self) -> Any:
+        """Return the result on the arguments as they were."""
+        return self._run({})
+
     def _run(self, values: dict[int, Any]) -> Any:
         filled = [values.get(at, a) for at, a in enumerate(self.args)]
         return self.func(*filled, **self.kwargs)
@@ -116,10 +120,10 @@ class Taint:
 
     def __init__(self) -> None:
         self.steps: list[Fresh | Step] = []
-        self._mirrors: dict[int, tuple[Any, Any, int]] = {}
+        self._mirrors: dict[int, tuple[Any, Any, Any]] = {}
         self._starts: list[int] = []
         self._next = 1
-        self._reasons: dict[int, str] = {}
+        self._reasons: dict[int, list[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._mirrors)
@@ -129,8 +133,8 @@ class Taint:
         entry = self._mirrors.get(tensor.untyped_storage()._cdata)
         if entry is None:
             return None
-        _, mirror, size = entry
-        if tensor.element_size() != size:  # a storage read as another type
+        _, mirror, dtype = entry
+        if tensor.dtype != dtype:  # a storage read as another type
             return torch.full(tensor.shape, OPAQUE) if bool(mirror.any()) else None
         view = mirror.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
         return view if bool(view.any()) else None
@@ -140,10 +144,11 @@ class Taint:
         storage = tensor.untyped_storage()
         entry = self._mirrors.get(storage._cdata)
         if entry is None:
-            size = tensor.element_size()
             # The storage is kept alive: a freed one's address could be given to another tensor.
-            blank = torch.zeros(max(1, storage.nbytes() // size), dtype=torch.int64)
-            entry = self._mirrors[storage._cdata] = (storage, blank, size)
+            blank = torch.zeros(max(1, storage.nbytes() // tensor.element_size()), dtype=torch.int64)
+            entry = self._mirrors[storage._cdata] = (storage, blank, tensor.dtype)
+        if tensor.dtype != entry[2]:
+            raise TypeError(f"{entry[2]} written to as {tensor.dtype}")
         return entry[1].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
     def ids_or_clean(self, tensor: Any) -> Any:
@@ -182,15 +187,13 @@ class Taint:
             owner = torch.where(mine >= 0, mine, owner)
         return torch.where(opaque, -1, owner), opaque
 
-    def record(self, out: Any, owner: Any, opaque: Any, replay: Replay | None, name: str) -> None:
+    def record(self, out: Any, owner: Any, opaque: Any, replay: Replay | None) -> None:
         """Give the elements of `out` ids: results of `replay` on one variable each, or opaque."""
         ids = torch.where(opaque, OPAQUE, CLEAN)
         live = (owner >= 0) & ~opaque
         if replay is not None and bool(live.any()):
             start = self.add(Step(self._next, owner.flatten(), replay))
             ids = torch.where(live, torch.arange(start, self._next).reshape(out.shape), ids)
-        if bool(opaque.any()):
-            self._reasons[out.untyped_storage()._cdata] = name
         self.mirror(out).copy_(ids)
 
     def born(self, out: Any, owners: list[int], value: Callable[[Any], Any]) -> None:
@@ -201,16 +204,15 @@ class Taint:
             ids = torch.where(owner >= 0, torch.arange(start, self._next), CLEAN)
             self.mirror(out).copy_(ids.reshape(out.shape))
 
-    def blur(self, tensor: Any, name: str) -> None:
-        """Mark a tensor as opaque."""
-        if tensor.numel():
-            self.mirror(tensor).fill_(OPAQUE)
-            self._reasons[tensor.untyped_storage()._cdata] = name
+    def because(self, tensor: Any, reasons: list[str]) -> None:
+        """Remember why elements of a tensor are opaque."""
+        known = self._reasons.setdefault(tensor.untyped_storage()._cdata, [])
+        known += [reason for reason in reasons if reason not in known]
 
     def reasons(self, values: Any) -> list[str]:
-        """Return the operations through which opaque tensors among the arguments became so."""
-        found = {self._reasons.get(t.untyped_storage()._cdata) for t in self.tainted(values)}
-        return sorted(reason for reason in found if reason)
+        """Return why tensors among the arguments are opaque."""
+        found = [self._reasons.get(t.untyped_storage()._cdata, []) for t in self.tainted(values)]
+        return list(dict.fromkeys(reason for reasons in found for reason in reasons))
 
     def add(self, step: Fresh | Step) -> int:
         self.steps.append(step)

@@ -58,9 +58,10 @@ MOVE: dict[str, tuple[int, ...]] = {
     "clone": (0,), "cat": (0,), "stack": (0,), "index": (0,), "_unsafe_index": (0,),
     "gather": (0,), "index_select": (0,), "take": (0,), "flip": (0,), "roll": (0,),
     "repeat": (0,), "where": (1, 2), "masked_fill": (0, 2), "masked_select": (0,),
-    "index_put": (0, 2), "scatter": (0, 3), "slice_scatter": (0, 1), "select_scatter": (0, 1),
-    "constant_pad_nd": (0, 2), "tril": (0,), "triu": (0,), "copy": (0, 1), "fill": (0, 1),
-    "zero": (0,), "index_fill": (0, 3), "index_copy": (0, 3), "lift_fresh_copy": (0,),
+    "masked_scatter": (0, 2), "index_put": (0, 2), "scatter": (0, 3), "slice_scatter": (0, 1),
+    "select_scatter": (0, 1), "constant_pad_nd": (0, 2), "tril": (0,), "triu": (0,),
+    "copy": (0, 1), "fill": (0, 1), "zero": (0,), "index_fill": (0, 3), "index_copy": (0, 3),
+    "lift_fresh_copy": (0,),
 }  # fmt: skip
 """Operations that only move values: they act on ids as they act on values."""
 
@@ -72,9 +73,12 @@ UNTOUCHED = frozenset(
 
 EXITS = frozenset(
     "item tolist numpy __array__ __float__ __int__ __index__ __bool__ __complex__ __dlpack__ "
-    "data_ptr".split()
+    "__repr__ __format__ __deepcopy__ __reduce_ex__ data_ptr storage untyped_storage".split()
 )
 """Methods of a tensor that take its value out of torch."""
+
+MOST_PINNED = 1 << 12
+"""A draw of more values than this is not pinned to one: there would be a cell for each."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,8 @@ class Operation:
     @staticmethod
     def of(func: Any) -> "Operation":
         schema = func._schema
-        name = schema.name.split("::")[1]
+        # What another library registers may share a name with ATen, and mean something else.
+        name = schema.name.removeprefix("aten::")
         inplace = name.endswith("_") and not name.endswith("__")
         base = name[:-1] if inplace else name
         writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
@@ -183,6 +188,18 @@ class Call:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.done = False
         self.out: Any = None
+
+    @property
+    def device(self) -> str:
+        """The kind of device it runs on."""
+        given = self.kwargs.get("device") or next((t.device for t in tensors(self.args)), "cpu")
+        return str(torch.device(given).type)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a move combines what it moves with what was there."""
+        put = self.op.base == "index_put" and any(a is True for a in self.args)
+        return put or "reduce" in self.kwargs
 
     def real(self) -> Any:
         """Run the operation as torch would; what it raises is the subject's affair."""
@@ -217,7 +234,6 @@ class Tape(TorchDispatchMode):
         self.box, self.scalars = box, scalars
         self.run = Run()
         self.taint = Taint()
-        self.quiet = False
 
     @contextmanager
     def playing(self) -> Iterator[Run]:
@@ -319,33 +335,30 @@ class Tape(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         call = Call(func, args, kwargs or {})
-        quiet, self.quiet = self.quiet, True
         try:
-            return self._dispatch(call)
+            with torch._C.DisableTorchFunction():  # our own calls are not for `_Front`
+                return self._dispatch(call)
         except Raised as raised:
             raise raised.error from None
         except Exception as error:
             # A failure of ours must not look like one of the subject's.
             self.escape(f"{call.op.name} could not be followed ({type(error).__name__}: {error})")
-            out = call.out if call.done else func(*args, **call.kwargs)
-            self._blur(call, out)
-            return out
-        finally:
-            self.quiet = quiet
+            return call.out if call.done else func(*args, **call.kwargs)
 
     def _dispatch(self, call: Call) -> Any:
         op = call.op
-        if op.name in RANDOM:
-            return RANDOM[op.name](self, call)
         if op.random:
-            self.escape(f"random operation {op.name} is not on the tape")
+            known = op.name in RANDOM and (op.inplace or not op.writes)
+            if known and call.device == "cpu":
+                return RANDOM[op.name](self, call)
+            self.escape(f"random operation {op.name} on {call.device} is not on the tape")
             return call.real()
         if not self.taint or op.view or op.name in UNTOUCHED:
             return call.real()
         reached = self.taint.tainted((*call.args, *call.kwargs.values()))
         if not reached:
             return call.real()
-        if op.base in MOVE and not (op.base == "index_put" and any(a is True for a in call.args)):
+        if op.base in MOVE and not call.adds:
             return self._move(call)
         if op.base in COMPARE:
             return self._compare(call)
@@ -371,9 +384,18 @@ class Tape(TorchDispatchMode):
         """Mark what an operation returned or wrote as opaque; say whether there was a tensor."""
         written = (*call.args, *call.kwargs.values()) if call.op.writes else ()
         results = list(tensors((out, *written)))
+        place = str(Place(call.op.name, caller()))
         for t in results:
-            self.taint.blur(t, call.op.name)
+            if t.numel():
+                self.taint.mirror(t).fill_(OPAQUE)
+                self.taint.because(t, [place])
         return bool(results)
+
+    def _record(self, call: Call, out: Any, owner: Any, opaque: Any, replay: Replay | None) -> None:
+        self.taint.record(out, owner, opaque, replay)
+        if bool(opaque.any()):
+            told = self.taint.reasons(call.args)
+            self.taint.because(out, told or [str(Place(call.op.name, caller()))])
 
     def _move(self, call: Call) -> Any:
         """Run an operation that only moves values on the values and on their ids."""
@@ -388,11 +410,13 @@ class Tape(TorchDispatchMode):
         out = call.real()
         if op.inplace:
             shadows[0] = self.taint.mirror(args[0])
-            call.func(*shadows, **call.kwargs)
+            ids = call.func(*shadows, **call.kwargs)
         else:
             ids = call.func(*shadows, **call.kwargs)
             if bool(ids.any()):
                 self.taint.mirror(out).copy_(ids)
+        if bool((ids == OPAQUE).any()):
+            self.taint.because(out, self.taint.reasons(args))
         return out
 
     def _shadow(self, value: Any, dtype: Any) -> Any:
@@ -418,7 +442,7 @@ class Tape(TorchDispatchMode):
         owner = torch.where(torch.as_tensor(factor) == 0, -1, owner)  # 0 * u is no longer u
         if not monotone:
             opaque = opaque | (owner >= 0)
-        self.taint.record(out, owner, opaque, replay, op.name)
+        self._record(call, out, owner, opaque, replay)
         return out
 
     def _monotone(self, op: Operation, args: tuple[Any, ...], operands: dict[int, Operand]) -> bool:
@@ -449,7 +473,7 @@ class Tape(TorchDispatchMode):
         operand = Operand(self.taint, ids, args[0])
         replay = Replay(call.func, args, kwargs, {0: operand}, elementwise=False)
         out = call.real()
-        self.taint.record(out, owner, opaque, replay, call.op.name)
+        self._record(call, out, owner, opaque, replay)
         return out
 
     def _compare(self, call: Call) -> Any:
@@ -459,6 +483,8 @@ class Tape(TorchDispatchMode):
         result = _side if op.base in ("eq", "ne") else op.again
         decide = Replay(_with_nan(result), args, call.kwargs, operands)
         out = call.real()
+        if len(operands) == 2 and torch.equal(operands[0].ids, operands[1].ids):
+            operands = {0: operands[0]}  # x == x, as isfinite has it: one draw, not two
         owner, opaque = self.taint.merge(operands, out.shape)
         if bool(opaque.any()):
             self._blind(op.name, args)
@@ -492,7 +518,13 @@ class Tape(TorchDispatchMode):
             self._blind(what, (tensor,))
         else:
             same = Replay(lambda value: value, (tensor,), {}, {0: Operand(self.taint, ids, tensor)})
-            self._narrow(self.taint.owners(ids), same, what)
+            owner = self.taint.owners(ids)
+            self._narrow(owner, same, what)
+            for v in owner[owner >= 0].tolist():
+                drawn = self.run.variables[v]
+                if self.run.high[v] - self.run.low[v] == 1 and drawn.size > MOST_PINNED:
+                    self.escape(f"{what} pins a draw to one of {drawn.size} values")
+                    break
         self.taint.mirror(tensor).fill_(CLEAN)
 
     def settle(self, tensor: Any, what: str) -> None:
@@ -503,7 +535,7 @@ class Tape(TorchDispatchMode):
     def _blind(self, what: str, args: tuple[Any, ...]) -> None:
         reasons = self.taint.reasons(args)
         if reasons:
-            self.escape(f"{what} decides on draws that went through {', '.join(reasons)}")
+            self.escape(f"{what} decides on draws that went through {' and '.join(reasons)}")
         else:
             self.escape(f"{what} decides on several draws at once")
 
@@ -522,6 +554,8 @@ class Tape(TorchDispatchMode):
             return decide(k, {}).reshape(len(k), -1)[:, live]
 
         here = result(point[None])
+        if not bool((here == decide.once().reshape(1, -1)[:, live]).all()):
+            self.escape(f"{what} is not what the tape makes of its draws")
 
         def same(probes: Any) -> Any:
             """Whether nothing changes, for rows of k of the variables: [rows, variables]."""
@@ -712,18 +746,19 @@ class _Front(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        tape = self.tape
-        if tape.quiet or not args:
+        if kwargs.get("out") is not None:
+            return _filled(kwargs.pop("out"), func(*args, **kwargs))
+        if not args:
             return func(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor) and has_scalar(args[0]):
             return tensor_of(args[0], kwargs.get("dtype"))
         name = getattr(func, "__name__", "")
-        if (
-            name in EXITS
-            and isinstance(args[0], torch.Tensor)
-            and tape.taint.ids(args[0]) is not None
-        ):
-            return self._exit(name, func, args, kwargs)
+        if name in EXITS and isinstance(args[0], torch.Tensor):
+            try:
+                if self.tape.taint.ids(args[0]) is not None:
+                    return self._exit(name, func, args, kwargs)
+            except Exception as error:
+                self.tape.escape(f"{name} could not be followed ({type(error).__name__}: {error})")
         return func(*args, **kwargs)
 
     def _exit(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
@@ -743,3 +778,10 @@ class _Front(TorchFunctionMode):
             tape.settle(tensor, name)
         with torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
+
+
+def _filled(out: Any, values: Any) -> Any:
+    """Write what an operation returned where its `out=` wanted it."""
+    if isinstance(out, torch.Tensor):
+        return out.resize_(values.shape).copy_(values)
+    return type(values)(_filled(o, v) for o, v in zip(out, values, strict=True))
