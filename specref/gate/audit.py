@@ -17,8 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specref.gate.measure import Cell, Measured
 from specref.gate.seeds import ambient, one_thread, seed_of, states_kept
-from specref.gate.subject import Outcome
-from specref.gate.tape import GRID_BITS, RANDOM, WRAPPED, operation
+from specref.gate.subject import MOST_ROWS, Outcome
+from specref.gate.tape import RANDOM, Call, limits
+from specref.gate.uniform import uniform
+
+Sample = Callable[[int, int], list[Outcome]]
+"""From (n, seed) to n outcomes."""
 
 
 class Recorder(TorchDispatchMode):
@@ -29,6 +33,7 @@ class Recorder(TorchDispatchMode):
         states: the generator's state before each draw, if asked for.
         uniforms: the grid integers of each uniform draw, flat, if states are asked for.
         unknown: random operations that the tape does not know.
+        operations: how many operations of any kind there were.
     """
 
     def __init__(self, states: bool = False) -> None:
@@ -37,6 +42,7 @@ class Recorder(TorchDispatchMode):
         self.states: list[bytes] = []
         self.uniforms: list[list[int]] = []
         self.unknown: list[str] = []
+        self.operations = 0
         self._want_states = states
 
     @classmethod
@@ -48,7 +54,9 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        op = operation(func)
+        self.operations += 1
+        call = Call(func, args, kwargs)
+        op = call.op
         known = op.name in RANDOM
         if not known and not op.random:
             return func(*args, **kwargs)
@@ -59,7 +67,7 @@ class Recorder(TorchDispatchMode):
         if self._want_states:
             self.states.append(state)
         if known:
-            self.draws.append(_as_variables(op.base, out, args))
+            self.draws.append(_as_variables(call, out))
             if self._want_states and op.base in UNIFORM:
                 self.uniforms.append(self.draws[-1].ravel().tolist())
         else:
@@ -78,17 +86,17 @@ def _state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     return bytes(state.numpy().tobytes())
 
 
-def _as_variables(name: str, out: Any, args: tuple[Any, ...]) -> Any:
-    if name in UNIFORM and out.is_floating_point():
-        low, high = (*args[1:3], *(0, 1)[len(args) - 1 :]) if name == "uniform" else (0, 1)
-        unit = (out.double() - low) / (high - low)
-        k = (unit * 2.0 ** GRID_BITS[out.dtype]).round().long()
-        if out.dtype in WRAPPED:  # not wrapped, and then the draw; both ways to 0 are alike
+def _as_variables(call: Call, out: Any) -> Any:
+    low, high = limits(call)
+    if call.op.base in UNIFORM:
+        kind = uniform(out.dtype, low, high)
+        k = kind.nearest(out)
+        if kind.wrapped:  # not wrapped, and then the draw; both ways to the start are alike
             k = torch.stack([torch.zeros_like(k), k], -1)
-    elif name == "randperm":
+    elif call.op.base == "randperm":
         k = _lehmer(out)
     else:
-        k = out.long()
+        k = out.long() - low
     return k.reshape(k.shape[0] if k.dim() else 1, -1).numpy()
 
 
@@ -157,7 +165,7 @@ class Audit:
 
 def audit(
     measured: Measured,
-    sample: Callable[[int, int], list[Outcome]],
+    sample: Sample,
     rows: int,
     single: int,
     seed: int,
@@ -167,41 +175,58 @@ def audit(
     Args:
         measured: cells of `sample(1, seed)`.
         sample: (n, seed) to n outcomes, on the subject's own random numbers.
-        rows: rows of one batched call, tried first.
+        rows: rows of batched calls, tried first.
         single: calls of one row each, if the batch does not draw row by row.
         seed: of the first call.
     """
     atlas = Atlas(measured.cells)
     with states_kept(), one_thread():
         ambient(seed)
-        if _batched(sample, seed):
-            recorder = Recorder()
-            with torch.no_grad(), recorder:
-                seen = sample(rows, seed)
-            found = _compare(atlas.predict(np.concatenate(recorder.draws, 1)), seen)
-            # Rows that disagree in bulk were not drawn row by row: ask one at a time instead.
-            if found.misses * 20 < rows:
-                return found
-        drawn: list[Any] = []
-        seen = []
-        for at in range(single):
-            recorder = Recorder()
-            with torch.no_grad(), recorder:
-                seen += sample(1, seed_of(seed, at))
-            drawn.append(np.concatenate([np.zeros(0, np.int64), *map(np.ravel, recorder.draws)]))
-        rows_of = np.full((single, max(map(len, drawn), default=0)), -1, np.int64)
-        for row, values in zip(rows_of, drawn, strict=True):
-            row[: len(values)] = values
-        return _compare(atlas.predict(rows_of), seen)
+        return _in_batches(atlas, sample, rows, single, seed) or _singly(
+            atlas, sample, single, seed
+        )
 
 
-def _batched(sample: Callable[[int, int], list[Outcome]], seed: int, rows: int = 16) -> bool:
-    """Whether each random operation of a call draws once for every row."""
+def _in_batches(atlas: Atlas, sample: Sample, rows: int, single: int, seed: int) -> Audit | None:
+    """Compare rows of batched calls; None if their draws do not fall to the rows one by one."""
+    few, more = (_recorded(sample, n, seed)[0] for n in (16, 32))
+    # What a call does for each row on its own is as slow as calls of one row: do less of it.
+    own_work = max(0, more.operations - few.operations) // 16
+    rows = max(single, rows // (1 + own_work))
+    total = Audit()
+    for start in range(0, rows, MOST_ROWS):
+        n = min(MOST_ROWS, rows - start)
+        recorder, seen = _recorded(sample, n, seed_of(seed, start))
+        if not recorder.draws or recorder.unknown or any(len(d) != n for d in recorder.draws):
+            return None
+        predicted = atlas.predict(np.concatenate(recorder.draws, 1))
+        # More or fewer draws than a row has alone (a correction for all, if any needs one), or
+        # rows that disagree in bulk: the draws belong to the batch, not to the rows.
+        found = _compare(predicted, seen)
+        if None in predicted or found.misses * 20 >= n:
+            return None
+        total.add(found)
+    return total
+
+
+def _singly(atlas: Atlas, sample: Sample, calls: int, seed: int) -> Audit:
+    """Compare calls of one row."""
+    drawn: list[Any] = []
+    seen: list[Outcome] = []
+    for at in range(calls):
+        recorder, outcomes = _recorded(sample, 1, seed_of(seed, at))
+        seen += outcomes
+        drawn.append(np.concatenate([np.zeros(0, np.int64), *map(np.ravel, recorder.draws)]))
+    table = np.full((calls, max(map(len, drawn), default=0)), -1, np.int64)
+    for row, values in zip(table, drawn, strict=True):
+        row[: len(values)] = values
+    return _compare(atlas.predict(table), seen)
+
+
+def _recorded(sample: Sample, n: int, seed: int) -> tuple[Recorder, list[Outcome]]:
     recorder = Recorder()
     with torch.no_grad(), recorder:
-        sample(rows, seed)
-    aligned = bool(recorder.draws) and all(len(drawn) == rows for drawn in recorder.draws)
-    return aligned and not recorder.unknown
+        return recorder, sample(n, seed)
 
 
 def _compare(predicted: list[Outcome | None], seen: list[Outcome]) -> Audit:

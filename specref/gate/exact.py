@@ -320,13 +320,15 @@ class Exact:
             tv = float(distance(pair.law, product))
             if tv > 2 * checks.band_of(case):
                 text = "two rows of one call are not independent"
+            else:
+                text = stream.shared_draws(self.subject, case)
         if text:
             data = fixture.to_json()
             session.findings.append(
                 Finding("stream", self.rule, MEASURED, "fail", "stream", tv, text, data)
             )
         else:
-            self._pass("stream", tv, "states at every draw, two rows of a call", calls)
+            self._pass("stream", tv, "states at every draw, and the rows of a call", calls)
 
     # Findings
 

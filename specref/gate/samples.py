@@ -24,7 +24,7 @@ from specref.gate.evidence import Evidence, rows_needed, weigh
 from specref.gate.report import SAMPLES, Finding, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
-from specref.gate.subject import Outcome, Problem
+from specref.gate.subject import MOST_ROWS, Outcome, Problem
 from specref.rules import RULES, Verify
 
 FIRST_LOOK = 1 << 10
@@ -124,8 +124,11 @@ class _Count:
         weights = np.array([float(d.weight) for d in self.drafts])
         counts = self.rng.multinomial(rows, weights / weights.sum())
         for index, (draft, count) in enumerate(zip(self.drafts, counts, strict=True)):
-            if count:
-                rows_of = self.session.subject.sample(draft.case, int(count), seed_of(seed, index))
+            for start in range(0, count, MOST_ROWS):
+                n = min(MOST_ROWS, int(count) - start)
+                rows_of = self.session.subject.sample(
+                    draft.case, n, seed_of(seed_of(seed, index), start)
+                )
                 for outcome in rows_of:
                     yield index, outcome
 
@@ -258,10 +261,14 @@ def _proposal(session: Session, fixture: Fixture) -> Finding:
     case, _ = session.cases(fixture)[0]
     finding = Finding("proposal", session.rule, SAMPLES, "inconclusive")
     rows = rows_needed(case.vocab**case.gamma, session.profile.tv)
-    got = session.subject.proposals(case, rows, seed_of(session.seed, 7))
-    if isinstance(got, Problem):
-        finding.verdict, finding.severity, finding.message = "fail", "crash", str(got)
-        return finding
+    got: list[Any] = []
+    for start in range(0, rows, MOST_ROWS):
+        n = min(MOST_ROWS, rows - start)
+        part = session.subject.proposals(case, n, seed_of(seed_of(session.seed, 7), start))
+        if isinstance(part, Problem):
+            finding.verdict, finding.severity, finding.message = "fail", "crash", str(part)
+            return finding
+        got += part
     declared = {q for _, q in got}
     if len(declared) > 1 or any(len(tokens) < case.gamma for tokens, _ in got):
         finding.message = "samples settle this for a q and a draft length that do not vary"

@@ -26,7 +26,7 @@ class Scalar:
     ) -> Any:
         # A Python number does not promote the tensors that it meets; a float64 tensor may.
         floats = [a for a in _flat(args) if isinstance(a, torch.Tensor) and a.is_floating_point()]
-        dtype = floats[0].dtype if floats else torch.float64
+        dtype = floats[0].dtype if floats else torch.get_default_dtype()
         plain = _plain(args, dtype)
         named = {name: _plain(value, dtype) for name, value in (kwargs or {}).items()}
         return func(*plain, **named)

@@ -2,15 +2,19 @@
 
 One generator for all rows, a state repeated between rounds, requests or operations, a constant
 seed: each leaves the law of a single call perfect. So the generator and its state are noted at each
-draw, over several calls with different seeds. Two draws from the same state are the same draw.
+draw, over several calls with different seeds: two draws from the same state are the same draw. And
+each draw of a batch is moved by itself: it may decide one row, not several.
 """
+
+from collections.abc import Iterator
 
 import torch
 
 from specref.gate.audit import Recorder
 from specref.gate.cases import Case
 from specref.gate.seeds import ambient, seed_of, states_kept
-from specref.gate.subject import Subject
+from specref.gate.subject import Outcome, Subject
+from specref.gate.tape import Box, Draw, Run, Tape
 
 
 def repeated_states(subject: Subject, case: Case, seed: int, calls: int = 6, rows: int = 4) -> str:
@@ -30,6 +34,8 @@ def repeated_states(subject: Subject, case: Case, seed: int, calls: int = 6, row
         for call in range(calls):
             recorder = Recorder(states=True)
             with torch.no_grad(), recorder:
+                if subject.propose is not None:
+                    subject.proposals(case, rows, seed_of(seed, calls + call))
                 subject.sample(case, rows, seed_of(seed, call))
             for draw, state in enumerate(recorder.states):
                 first = seen.setdefault(state, (call, draw))
@@ -42,6 +48,48 @@ def repeated_states(subject: Subject, case: Case, seed: int, calls: int = 6, row
                     if first != (call, draw):
                         return _says(first, (call, draw), "repeats the numbers of")
     return ""
+
+
+def shared_draws(subject: Subject, case: Case, rows: int = 8) -> str:
+    """Return how one draw of a batched call decides several rows, or "" if none does.
+
+    All draws but one are held at what they are by default, so that draws which come later, and may
+    be other ones, are the same for every row. Nothing is said of a call that the tape cannot
+    follow.
+    """
+    with states_kept():
+        run, plain = _played(subject, case, rows, ())
+        for at in range(len(run.variables)):
+            for box in _moved(run, at):
+                moved, outcomes = _played(subject, case, rows, box)
+                if run.escapes or moved.escapes:
+                    return ""
+                hit = [r for r in range(rows) if outcomes[r] != plain[r]]
+                if len(hit) > 1:
+                    listed = ", ".join(str(r) for r in hit)
+                    return f"draw {at + 1} of a call of {rows} rows decides rows {listed}"
+    return ""
+
+
+def _played(subject: Subject, case: Case, rows: int, box: Box) -> tuple[Run, list[Outcome]]:
+    ambient(0)
+    tape = Tape(box)
+    with tape.playing() as run:
+        return run, subject.sample(case, rows, 0)
+
+
+def _moved(run: Run, at: int) -> Iterator[Box]:
+    """Yield boxes in which one variable lies outside of the cell, and those before it stay."""
+    held = tuple((k, k + 1) for k in run.point[:at])
+    variable, low, high = run.variables[at], run.low[at], run.high[at]
+    if isinstance(variable, Draw):
+        for first, last in ((0, low), (high, variable.size)):
+            if first < last:
+                yield (*held, (first, last))
+    else:
+        for index, weight in enumerate(variable.weights):
+            if weight > 0 and index != low:
+                yield (*held, (index, index + 1))
 
 
 def _says(first: tuple[int, int], second: tuple[int, int], how: str) -> str:

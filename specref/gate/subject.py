@@ -37,6 +37,10 @@ BUILT_IN = {"transformers": "specref.subjects.transformers"}
 """Subjects that come with specref: name on the command line, and module."""
 
 
+MOST_ROWS = 1 << 12
+"""A call is asked for no more rows: its time limit is meant for one call, not for a whole check."""
+
+
 class UsageError(Exception):
     """The gate was asked for something that does not exist; the message names the cure."""
 

@@ -145,7 +145,9 @@ class Taint:
         entry = self._mirrors.get(storage._cdata)
         if entry is None:
             # The storage is kept alive: a freed one's address could be given to another tensor.
-            blank = torch.zeros(max(1, storage.nbytes() // tensor.element_size()), dtype=torch.int64)
+            blank = torch.zeros(
+                max(1, storage.nbytes() // tensor.element_size()), dtype=torch.int64
+            )
             entry = self._mirrors[storage._cdata] = (storage, blank, tensor.dtype)
         if tensor.dtype != entry[2]:
             raise TypeError(f"{entry[2]} written to as {tensor.dtype}")

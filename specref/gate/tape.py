@@ -17,7 +17,7 @@ proves nothing.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import factorial, prod
@@ -30,14 +30,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specref.dist import as_fraction
 from specref.gate.scalar import Scalar, has_scalar, scalars, tensor_of
 from specref.gate.taint import CLEAN, OPAQUE, Operand, Replay, Taint, tensors
+from specref.gate.uniform import uniform
 
 aten = torch.ops.aten
-
-GRID_BITS = {torch.float32: 24, torch.float64: 53, torch.float16: 24, torch.bfloat16: 24}
-"""torch's CPU uniforms are k * 2^-bits; half precision rounds a float32 draw."""
-
-WRAPPED = {torch.float16: 1 << 12, torch.bfloat16: 1 << 15}
-"""How many of the 2^24 draws round up to 1.0 in half precision and are wrapped to 0."""
 
 MONOTONE = frozenset(
     "add sub rsub mul div floor_divide neg log log2 log10 log1p exp exp2 expm1 sqrt rsqrt "
@@ -238,7 +233,7 @@ class Tape(TorchDispatchMode):
     @contextmanager
     def playing(self) -> Iterator[Run]:
         """Replace random operations while inside; yield the run's record."""
-        with torch.no_grad(), _Front(self), self:
+        with torch.no_grad(), _as_written(), _Front(self), self:
             yield self.run
 
     def escape(self, what: str) -> None:
@@ -269,6 +264,8 @@ class Tape(TorchDispatchMode):
         return at
 
     def _variable(self, variable: Variable, point: int, low: int, high: int) -> None:
+        if compiled():
+            self.escape("torch.compile runs other code than the tape reads: a draw")
         self.run.variables.append(variable)
         self.run.point.append(point)
         self.run.low.append(low)
@@ -277,20 +274,15 @@ class Tape(TorchDispatchMode):
 
     def uniforms(self, shape: Sequence[int], dtype: Any, low: float = 0, high: float = 1) -> Any:
         """Return new uniforms in [low, high)."""
-        bits, wrapped = GRID_BITS[dtype], WRAPPED.get(dtype, 0)
-        wide = torch.float32 if wrapped else dtype
-
-        def value(k: Any) -> Any:
-            u = (k.double() * 2.0**-bits).to(wide)
-            return (u if (low, high) == (0, 1) else u * (high - low) + low).to(dtype)
+        kind = uniform(dtype, low, high)
+        chance = Fraction(kind.wrapped, 1 << kind.bits)
 
         def variable() -> int:
-            # The draws that round up to 1 and come out as 0 are not next to those near 0.
-            chance = Fraction(wrapped, 1 << bits)
-            wraps = bool(wrapped) and self.pick((1 - chance, chance))
-            return -1 if wraps else self.grid((1 << bits) - wrapped)
+            # The draws that come out as the start, wrapped, are not next to those near the start.
+            wraps = bool(chance) and self.pick((1 - chance, chance))
+            return -1 if wraps else self.grid(kind.size)
 
-        return self._born([variable() for _ in range(prod(shape))], value, shape, dtype)
+        return self._born([variable() for _ in range(prod(shape))], kind.value, shape, dtype)
 
     def integers(self, shape: Sequence[int], low: int, high: int, dtype: Any) -> Any:
         """Return new integers in [low, high)."""
@@ -529,15 +521,18 @@ class Tape(TorchDispatchMode):
 
     def settle(self, tensor: Any, what: str) -> None:
         """`_settle` from outside of a dispatched operation."""
-        with torch._C._DisableTorchDispatch():
+        # In inference mode tensors that were made in it may be written to, and others too.
+        with torch.inference_mode(), torch._C._DisableTorchDispatch():
             self._settle(tensor, what)
 
     def _blind(self, what: str, args: tuple[Any, ...]) -> None:
         reasons = self.taint.reasons(args)
         if reasons:
             self.escape(f"{what} decides on draws that went through {' and '.join(reasons)}")
-        else:
+        elif len(self.taint.tainted(args)) > 1:
             self.escape(f"{what} decides on several draws at once")
+        else:
+            self.escape(f"{what} of a draw is not followed")
 
     def _narrow(self, owner: Any, decide: Replay, what: str) -> None:
         """Cut the cell to the k around the point on which every element of `decide` is the same."""
@@ -547,6 +542,8 @@ class Tape(TorchDispatchMode):
             return
         run = self.run
         point = torch.tensor(run.point, dtype=torch.int64)
+        if compiled():
+            self.escape(f"torch.compile runs other code than the tape reads: {what}")
         variables, group = owner[live].unique(return_inverse=True)
         listed = variables.tolist()
 
@@ -655,6 +652,35 @@ def caller() -> str:
     return ""
 
 
+def compiled() -> bool:
+    """Whether a function that torch.compile has wrapped is being run."""
+    frame = sys._getframe(1) if "torch._dynamo" in sys.modules else None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "compile_wrapper" and "/torch/_dynamo/" in code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _as_written() -> AbstractContextManager[Any]:
+    """Run functions that torch.compile has wrapped without it, which would compile the tape too."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def limits(call: Call) -> tuple[Any, Any]:
+    """Return the range [low, high) that a random operation draws from."""
+    if call.op.base == "uniform":
+        return (*call.args[1:3], *(0, 1)[len(call.args) - 1 :])
+    if call.op.base in ("randint", "randint_like", "random"):
+        low, high = (0, *(a for a in call.args if isinstance(a, int)))[-2:]
+        return low, high
+    return 0, 1
+
+
 # Each random operation first runs the real one, which moves the subject's generator and raises what
 # torch would raise, and then puts variables in its place.
 
@@ -666,8 +692,7 @@ def _rand(tape: Tape, call: Call) -> Any:
 
 def _uniform(tape: Tape, call: Call) -> Any:
     target = call.real()
-    low, high = (*call.args[1:3], *(0, 1)[len(call.args) - 1 :])
-    return tape.write(target, tape.uniforms(target.shape, target.dtype, low, high))
+    return tape.write(target, tape.uniforms(target.shape, target.dtype, *limits(call)))
 
 
 def _multinomial(tape: Tape, call: Call) -> Any:
@@ -692,18 +717,15 @@ def _bernoulli(tape: Tape, call: Call) -> Any:
 
 def _randint(tape: Tape, call: Call) -> Any:
     real = call.real()
-    low, high = (0, *(a for a in call.args if isinstance(a, int)))[-2:]
-    return tape.integers(real.shape, low, high, real.dtype)
+    return tape.integers(real.shape, *limits(call), real.dtype)
 
 
 def _random(tape: Tape, call: Call) -> Any:
-    target, *limits = call.args
-    call.real()
-    if not limits or None in limits:
+    target = call.real()
+    if len(call.args) == 1 or None in call.args:
         tape.escape("random_ over the whole range of its type is not on the tape")
         return target
-    low, high = (0, *limits)[-2:]
-    return tape.write(target, tape.integers(target.shape, low, high, target.dtype))
+    return tape.write(target, tape.integers(target.shape, *limits(call), target.dtype))
 
 
 def _randperm(tape: Tape, call: Call) -> Any:
