@@ -1,4 +1,4 @@
-"""Speed of exact enumeration; run with `pytest tests/test_bench_core.py --benchmark-enable -n 0`."""
+"""Speed of enumeration. Run with `pytest tests/test_bench_core.py --benchmark-enable -n 0`."""
 
 from specref.choice import law
 from specref.decode import output_law, round_law, target_law

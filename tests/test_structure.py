@@ -146,7 +146,10 @@ def test_no_module_imports_itself_in_a_circle():
 
 # Where tensors are the business: the tape with what it is made of, and adapters.
 TENSORS = (
-    *(f"specref.gate.{name}" for name in "tape taint uniform scalar measure audit stream exact".split()),
+    *(
+        f"specref.gate.{name}"
+        for name in "tape taint uniform scalar measure audit stream exact".split()
+    ),
     "specref.subjects",
 )
 

@@ -314,8 +314,8 @@ def _table(*rows: tuple[int, ...]) -> dict[Context, Floats]:
 
 
 # Laws differ after every token, residuals have two tokens of unequal mass at every position (beyond
-# V = 2), and one pair has zeros in p and q, at the first and the last token too: whole fault classes
-# vanish on tamer tables.
+# V = 2), and one pair has zeros in p and q, at the first and the last token too: whole classes of
+# faults vanish on tamer tables.
 _MIXED = (
     _table((4, 3, 2, 1), (1, 5, 1, 3), (3, 1, 5, 1), (1, 4, 1, 4), (5, 1, 3, 1)),
     _table((1, 1, 3, 5), (4, 2, 3, 1), (1, 5, 2, 2), (4, 3, 2, 1), (2, 4, 1, 3)),
