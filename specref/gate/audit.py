@@ -68,7 +68,8 @@ class Recorder(TorchDispatchMode):
             self.states.append(state)
         if known:
             self.draws.append(_as_variables(call, out))
-            if self._want_states and op.base in UNIFORM:
+            # Half precision has too few numbers for a repeated pair to mean anything.
+            if self._want_states and op.base in UNIFORM and out.element_size() >= 4:
                 self.uniforms.append(self.draws[-1].ravel().tolist())
         else:
             self.unknown.append(op.name)

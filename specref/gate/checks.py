@@ -65,10 +65,7 @@ class Reading:
         """Whether the declared rule has a law here: it may need q > 0 at what was drawn from q."""
         if self.case.rule is None:
             return False
-        drawn = zip(self.case.tokens, self.case.parents, strict=True)
-        return not RULES[self.case.rule].drafts_from_q or all(
-            self.case.q[parent][x] > 0 for x, parent in drawn
-        )
+        return not RULES[self.case.rule].drafts_from_q or self.chance > 0
 
     @cached_property
     def wanted(self) -> Mass:
@@ -106,7 +103,8 @@ class Deviation:
     @property
     def edge(self) -> bool:
         """Whether, with the chance of the draft counted in, it is an event of tiny mass."""
-        return self.tv * self.reading.chance <= self.band
+        case = self.reading.case
+        return self.tv * self.reading.chance <= band(case.vocab, case.gamma + 1, "float32")
 
 
 def band(vocab: int, tokens: int, dtype: str) -> float:

@@ -25,6 +25,8 @@ def nearest(readings: Sequence[Reading], shape: str, rule: str | None) -> dict[s
         rule: the declared rule, if any. Without one, honest rules are candidates too.
     """
     chosen = _telling(readings, rule)
+    if rule is not None and _farthest(RULES[rule].verify, [r for r in chosen if r.defined]) <= 1:
+        return None  # the verifier is right; what is wrong lies outside of these readings
     candidates = {
         name: fault.rule.verify
         for name, fault in FAULTS.items()
@@ -34,12 +36,7 @@ def nearest(readings: Sequence[Reading], shape: str, rule: str | None) -> dict[s
         candidates |= {
             f"rule {name}": entry.verify for name, entry in RULES.items() if entry.shape == shape
         }
-    distance: dict[str, float] = {}
-    for name, verify in candidates.items():
-        worst = 0.0
-        for reading in chosen:
-            worst = max(worst, _apart(verify, reading) / band_of(reading.case))
-        distance[name] = worst
+    distance = {name: _farthest(verify, chosen) for name, verify in candidates.items()}
     return _answer(distance, rule)
 
 
@@ -103,8 +100,11 @@ def _telling(readings: Sequence[Reading], rule: str | None) -> list[Reading]:
     return chosen
 
 
-def _apart(verify: Any, reading: Reading) -> float:
-    return float(tv(_law(verify, reading.root), reading.got))
+def _farthest(verify: Any, readings: Iterable[Reading]) -> float:
+    """Return the largest distance of a law from the measured one, in units of rounding."""
+    return max(
+        (float(tv(_law(verify, r.root), r.got)) / band_of(r.case) for r in readings), default=0.0
+    )
 
 
 def _law(verify: Any, root: Node) -> dict[Any, Fraction]:

@@ -46,8 +46,9 @@ class Drawn:
     @property
     def q_positive(self) -> bool:
         """Whether q is positive at every drafted token."""
+        rows = [exact(row, self.case.dtype) for row in self.case.q]
         drawn = zip(self.case.tokens, self.case.parents, strict=True)
-        return all(self.case.q[parent][x] > 0 for x, parent in drawn)
+        return all(rows[parent][x] > 0 for x, parent in drawn)
 
 
 def judge(session: Session) -> list[Finding]:
@@ -304,6 +305,9 @@ def _stream(session: Session, fixture: Fixture, faithful: bool) -> Finding:
 
     calls = [call(number) for number in range(4)]
     finding = Finding("stream", session.rule, SAMPLES, "pass", calls=len(calls) * rows)
+    if all(isinstance(outcome, Problem) for outcomes in calls for outcome in outcomes):
+        finding.verdict, finding.message = "not run", "the calls themselves fail"
+        return finding
     if session.rule and faithful:
         one = draft.law(RULES[session.rule].verify)
         collision = sum(float(mass) ** 2 for mass in one.values())

@@ -13,7 +13,7 @@ import torch
 from specref.gate.audit import Recorder
 from specref.gate.cases import Case
 from specref.gate.seeds import ambient, seed_of, states_kept
-from specref.gate.subject import Outcome, Subject
+from specref.gate.subject import Outcome, Problem, Subject
 from specref.gate.tape import Box, Draw, Run, Tape
 
 
@@ -55,7 +55,7 @@ def shared_draws(subject: Subject, case: Case, rows: int = 8) -> str:
 
     All draws but one are held at what they are by default, so that draws which come later, and may
     be other ones, are the same for every row. Nothing is said of a call that the tape cannot
-    follow.
+    follow, nor of one that fails, which takes all rows with it.
     """
     with states_kept():
         run, plain = _played(subject, case, rows, ())
@@ -65,7 +65,7 @@ def shared_draws(subject: Subject, case: Case, rows: int = 8) -> str:
                 if run.escapes or moved.escapes:
                     return ""
                 hit = [r for r in range(rows) if outcomes[r] != plain[r]]
-                if len(hit) > 1:
+                if len(hit) > 1 and not isinstance(outcomes[0], Problem):
                     listed = ", ".join(str(r) for r in hit)
                     return f"draw {at + 1} of a call of {rows} rows decides rows {listed}"
     return ""

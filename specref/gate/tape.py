@@ -358,7 +358,10 @@ class Tape(TorchDispatchMode):
             return self._search(call)
         if op.base == "_to_copy" and call.kwargs.get("dtype") is torch.bool:
             return self._compare(Call(aten.ne.Scalar, (call.args[0], 0), {}))
-        if op.base in MONOTONE:
+        # Arithmetic of integers may wrap around; they are pinned below instead.
+        if op.base in MONOTONE and (
+            op.base == "_to_copy" or any(t.is_floating_point() for t in reached)
+        ):
             return self._elementwise(call)
         if op.name in ("sum", "cumsum") and not call.kwargs.get("dtype"):
             return self._sum(call)
@@ -424,7 +427,7 @@ class Tape(TorchDispatchMode):
         op, args = call.op, call.args
         operands = self.taint.operands(args)
         replay = Replay(op.again, args, call.kwargs, operands) if op.again else None
-        monotone = replay is not None and self._monotone(op, args, operands)
+        monotone = replay is not None and self._monotone(call, operands)
         factor: Any = 1
         if op.base == "mul" and len(operands) == 1:
             other = args[1 - next(iter(operands))]
@@ -437,8 +440,15 @@ class Tape(TorchDispatchMode):
         self._record(call, out, owner, opaque, replay)
         return out
 
-    def _monotone(self, op: Operation, args: tuple[Any, ...], operands: dict[int, Operand]) -> bool:
+    def _monotone(self, call: Call, operands: dict[int, Operand]) -> bool:
         """Whether the operation is monotone in its tainted argument, over the whole box."""
+        op, args = call.op, call.args
+        ends = torch.tensor([self.run.low, [h - 1 for h in self.run.high]], dtype=torch.int64)
+        kind = call.kwargs.get("dtype") if op.base == "_to_copy" else None
+        if kind is not None and not kind.is_floating_point and not kind.is_complex:
+            # Beyond the range of the type a conversion wraps around, or does anything.
+            values, limits = operands[0].values(ends, {}).double(), torch.iinfo(kind)
+            return bool((values > limits.min - 1.0).all() and (values < limits.max + 1.0).all())
         divides = op.base in ("div", "floor_divide") and 1 in operands
         if op.base not in ONE_SIGN and not divides:
             return True
@@ -446,7 +456,6 @@ class Tape(TorchDispatchMode):
             return False
         if op.base == "pow" and 0 not in operands:
             return bool((torch.as_tensor(args[0]) > 0).all())
-        ends = torch.tensor([self.run.low, [h - 1 for h in self.run.high]], dtype=torch.int64)
         values = operands[1 if divides else 0].values(ends, {})
         return bool((values >= 0).all() or (values <= 0).all())
 
