@@ -158,7 +158,11 @@ def _exact(model: Model, name: str) -> Model:
 
     def exact(context: Context) -> Law:
         if context not in known:
-            known[context] = as_law(model(context), f"{name}({context})")
+            row = as_law(model(context), f"{name}({context})")
+            size = len(next(iter(known.values()), row))
+            if len(row) != size:
+                raise ValueError(f"{name}({context}) has {len(row)} tokens, other rows {size}")
+            known[context] = row
         return known[context]
 
     return exact

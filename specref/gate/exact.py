@@ -1,8 +1,10 @@
 """The depth of the measured law: the subject's own law, cell by cell, held to the claims."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cached_property
+from math import log
 from typing import Any
 
 from specref.dist import tv as distance
@@ -11,6 +13,7 @@ from specref.gate import checks, diagnose, stream
 from specref.gate.audit import Audit, audit
 from specref.gate.cases import Case, Fixture, fixtures, near_ties, rounds_fixture, tiny_masses
 from specref.gate.checks import Deviation, JointDeviation, Reading
+from specref.gate.evidence import ALARM, weigh
 from specref.gate.measure import Measured, Program, measure
 from specref.gate.report import MEASURED, Finding, shown
 from specref.gate.seeds import seed_of
@@ -46,6 +49,8 @@ class Exact:
         two = self.session.fit(rounds_fixture(self.subject.shape))
         self.rounds(two)
         self.stream(two)
+        if all(f.claim != "stream" or f.verdict == "pass" for f in self.session.findings):
+            self._batches(groups)
         return True
 
     def again(self, claim: str, data: dict[str, Any]) -> None:
@@ -150,6 +155,29 @@ class Exact:
             )
             session.escape([finding.message])
         return not total.misses
+
+    def _batches(self, groups: Groups, rows: int = 256) -> None:
+        """Hold calls of many rows to the law that was measured on calls of one."""
+        readings = [reading for _, group in groups[-2:] for reading in group]
+        alarm = log(len(readings) / ALARM)
+        for number, reading in enumerate(readings):
+            seed = seed_of(self.session.seed, 1_000 + number)
+            if any(isinstance(outcome, Problem) for outcome in reading.got):
+                continue  # it takes all rows of a call with it
+            counts = Counter(self.subject.sample(reading.case, rows, seed))
+            seen = weigh(reading.got, counts, 0.05)
+            if seen.impossible is None and seen.log_e < alarm:
+                continue
+            finding = next(f for f in self.session.findings if f.claim == "audit")
+            finding.verdict, finding.severity, finding.tv = "fail", "law", seen.gap
+            finding.message = f"calls of {rows} rows follow another law than calls of one row"
+            if isinstance(seen.impossible, Problem):
+                finding.severity = "crash"
+                finding.message = f"in calls of {rows} rows: {seen.impossible}"
+            finding.case = reading.case.to_json()
+            finding.expected = shown(reading.got)
+            finding.measured = shown({out: Fraction(c, rows) for out, c in counts.items()})
+            return
 
     def _sampler(self, case: Case) -> Callable[[int, int], list[Outcome]]:
         return lambda n, seed: self.subject.sample(case, n, seed)

@@ -84,7 +84,7 @@ class Subject:
     drafts: str
     call: Callable[[Case, int, int], Any]
     propose: Callable[[Case, int, int], Any] | None
-    time_limit: float = 20.0
+    time_limit: float = 60.0
     hung: bool = False
 
     def sample(self, case: Case, n: int, seed: int) -> list[Outcome]:
@@ -309,7 +309,7 @@ def wrap(found: Any, spec: str) -> Subject:
         drafts,
         call,
         propose if callable(propose) else None,
-        float(getattr(found, "time_limit", 20.0)),
+        float(getattr(found, "time_limit", 60.0)),
     )
 
 

@@ -44,6 +44,9 @@ MONOTONE = frozenset(
 ONE_SIGN = frozenset(["rsqrt", "reciprocal", "pow", "abs", "square"])
 """Those that are so only where the argument keeps its sign."""
 
+WRAPS = frozenset(["add", "sub", "rsub", "mul", "neg", "pow", "abs", "square"])
+"""Those that overflow if all their arguments are integers."""
+
 COMPARE = frozenset(
     ["lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "signbit", "logical_not"]
 )
@@ -359,9 +362,7 @@ class Tape(TorchDispatchMode):
         if op.base == "_to_copy" and call.kwargs.get("dtype") is torch.bool:
             return self._compare(Call(aten.ne.Scalar, (call.args[0], 0), {}))
         # Arithmetic of integers may wrap around; they are pinned below instead.
-        if op.base in MONOTONE and (
-            op.base == "_to_copy" or any(t.is_floating_point() for t in reached)
-        ):
+        if op.base in MONOTONE and not (op.base in WRAPS and not _has_floats(call.args)):
             return self._elementwise(call)
         if op.name in ("sum", "cumsum") and not call.kwargs.get("dtype"):
             return self._sum(call)
@@ -640,6 +641,13 @@ def _with_nan(func: Callable[..., Any]) -> Callable[..., Any]:
         return out
 
     return decide
+
+
+def _has_floats(args: tuple[Any, ...]) -> bool:
+    """Whether a tensor or number among the arguments is not an integer."""
+    return any(
+        a.is_floating_point() if isinstance(a, torch.Tensor) else isinstance(a, float) for a in args
+    )
 
 
 def operation(func: Any) -> Operation:
