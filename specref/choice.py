@@ -220,11 +220,29 @@ def _check_sum(weights: Sequence[Number]) -> None:
     total = sum(weights)
     if is_exact(total):
         fits = total == 1
-    elif isinstance(total, float):
-        # One rounding for each division and one for each addition.
-        fits = abs(total - 1) <= 2 * len(weights) * sys.float_info.epsilon
     else:
-        return  # symbols: whoever reads them decides
+        unit = _unit(total)
+        if unit is None:
+            return  # symbols: whoever reads them decides
+        # One rounding for each division and one for each addition.
+        fits = abs(float(total) - 1) <= 2 * len(weights) * unit
     if not fits or any(w < 0 for w in weights):
         shown = ", ".join(str(w) for w in weights)
         raise ValueError(f"choose needs weights >= 0 that sum to 1, got ({shown})")
+
+
+def _unit(number: Number) -> float | None:
+    """Return the distance from 1 to the next float of this type, or None for a symbol."""
+    if not hasattr(number, "dtype"):
+        try:
+            float(number)
+        except TypeError:
+            return None
+        return sys.float_info.epsilon
+    if getattr(number, "shape", ()):
+        raise ValueError(f"choose needs one row of weights, got rows of shape {number.shape}")
+    one = number * 0 + 1
+    step = one
+    while one + step / 2 > one:  # never for NaN, whose sum is no law
+        step = step / 2
+    return float(step)

@@ -4,15 +4,26 @@
 target's own joint law, for every n and any number of rounds.
 """
 
-import operator
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from specref.choice import Choose, Seeded, Trace, Uniforms, at_start, law
-from specref.dist import Law, Number, as_fraction, as_law, normalise, rational, tv
-from specref.draft import Node, Shape, tree, without_replacement
+from specref.dist import (
+    Law,
+    Number,
+    as_fraction,
+    as_law,
+    entries,
+    exact_row,
+    integers,
+    normalise,
+    rational,
+    tv,
+    whole,
+)
+from specref.draft import Node, Shape, tree, widths_of, without_replacement
 from specref.model import Context, Model
 from specref.rules import RULES, Rule
 
@@ -135,13 +146,17 @@ def deviation(
 
     Raises:
         KeyError: an unknown rule.
-        ValueError: a length or a number of rounds below one, or models that do not return laws
-            over the same tokens.
+        ValueError: a length or a number of rounds below one, a shape that the rule is not for, or
+            models that do not return laws over the same tokens.
     """
     entry = find_rule(rule)
-    for name, value in (("length", length), ("rounds", rounds)):
-        if value < 1:
-            raise ValueError(f"{name} = {value} must be at least 1")
+    length = whole(length, "length", "compare at least 1 token", 1)
+    rounds = whole(rounds, "rounds", "run at least 1", 1)
+    if entry.shape == "chain" and max(widths_of(shape), default=1) > 1:
+        raise ValueError(
+            f"shape = {shape!r} is a tree, but {entry.name} verifies chains; pass a depth, or take "
+            f"a tree rule: {', '.join(n for n, rule in RULES.items() if rule.shape == 'tree')}"
+        )
     given, drafter = _exact(p, "p"), _exact(q, "q")
     asked = given if target is None else _exact(target, "target")
     if len(given(())) != len(drafter(())):
@@ -154,6 +169,8 @@ def deviation(
 
 def _exact(model: Model, name: str) -> Model:
     """Return `model` with its laws checked, made exact and remembered by context."""
+    if not callable(model):
+        raise ValueError(f"{name} = {model!r} is no model; pass a callable from a context to a law")
     known: dict[Context, Law] = {}
 
     def exact(context: Context) -> Law:
@@ -229,13 +246,13 @@ def verify(
             siblings are drawn without replacement, or not exactly one source of draws.
     """
     entry = find_rule(rule)
-    drafts = _integers(drafts, "drafts")
-    up = list(range(len(drafts))) if parents is None else _integers(parents, "parents")
+    drafts = integers(drafts, "drafts")
+    up = list(range(len(drafts))) if parents is None else integers(parents, "parents")
     is_chain = up == list(range(len(drafts)))
-    laws = [_row(row, f"p_rows[{at}]") for at, row in enumerate(p_rows)]
+    laws = [_row(row, f"p_rows[{at}]") for at, row in enumerate(entries(p_rows, "p_rows"))]
     if not laws:
         raise ValueError("p_rows is empty; pass one target row per drafted token and one more")
-    proposals = [_row(row, f"q_rows[{at}]") for at, row in enumerate(q_rows)]
+    proposals = [_row(row, f"q_rows[{at}]") for at, row in enumerate(entries(q_rows, "q_rows"))]
     if is_chain and len(proposals) == len(drafts):
         proposals.append(laws[-1])  # a leaf proposes nothing; no rule reads this row
     for name, rows in (("p_rows", laws), ("q_rows", proposals)):
@@ -256,41 +273,25 @@ def verify(
         raise ValueError(f"{entry.name} verifies chains; leave parents out, or use a tree rule")
     if (uniforms is None) == (seed is None):
         raise ValueError("pass either uniforms= or seed=")
-    if uniforms is not None and len(uniforms) != len(drafts) + 1:
-        raise ValueError(
-            f"uniforms has {len(uniforms)} draws; {len(drafts)} drafts need {len(drafts) + 1}: "
-            "a coin for each and the terminal draw"
-        )
     reading: Uniforms
-    if uniforms is not None:
-        reading = Uniforms(_exact_row(uniforms, "uniforms"))
+    if seed is not None:
+        reading = Seeded(whole(seed, "seed", "pass a number"), start)
     else:
-        assert seed is not None
-        reading = Seeded(seed, start)
+        assert uniforms is not None
+        draws = exact_row(uniforms, "uniforms")
+        if len(draws) != len(drafts) + 1:
+            raise ValueError(
+                f"uniforms has {len(draws)} draws; {len(drafts)} drafts need {len(drafts) + 1}: "
+                "a coin for each and the terminal draw"
+            )
+        reading = Uniforms(draws)
     trace = Trace(reading)
     emitted = entry.verify(root, trace)
     return Round(emitted, len(emitted) - 1, root, trace)
 
 
-def _integers(values: Sequence[int], name: str) -> list[int]:
-    row = []
-    for at, value in enumerate(values):
-        try:
-            row.append(operator.index(value))
-        except TypeError:
-            raise ValueError(f"{name}[{at}] = {value!r} is not an integer") from None
-    return row
-
-
-def _exact_row(row: Sequence[Number], name: str) -> list[Number]:
-    try:
-        return [rational(w) for w in row]
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
 def _row(row: Sequence[Number], name: str) -> Law:
-    exact = _exact_row(row, name)
+    exact = exact_row(row, name)
     for x, w in enumerate(exact):
         if w < 0:
             raise ValueError(f"{name}[{x}] = {w} is negative; laws have entries >= 0")

@@ -5,7 +5,8 @@ so the same text runs on fractions, on faster rationals, on floats and on symbol
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -75,12 +76,9 @@ def as_law(weights: Iterable[Number], name: str = "law") -> Law:
     1/2 1/2
 
     Raises:
-        ValueError: no entries, a negative entry, or a sum other than one.
+        ValueError: no row, no entries, a negative entry, or a sum other than one.
     """
-    try:
-        row = tuple(rational(w) for w in weights)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    row = exact_row(weights, name)
     if not row:
         raise ValueError(f"{name} is empty; a law needs at least one token")
     for x, w in enumerate(row):
@@ -93,6 +91,78 @@ def as_law(weights: Iterable[Number], name: str = "law") -> Law:
             'write decimals as strings ("0.1") or pass normalise(...) of strings or integers'
         )
     return row
+
+
+def exact_row(values: Iterable[Number], name: str) -> Law:
+    """Return a row of anything `rational` reads; its entries may have any sign and sum.
+
+    Raises:
+        ValueError: something that is no row of numbers.
+    """
+    row = entries(values, name)
+    for x, value in enumerate(row):
+        if not isinstance(value, str) and (hasattr(value, "__len__") and _sized(value)):
+            raise ValueError(f"{name}[{x}] is a row itself; pass one number per token as {name}")
+    try:
+        return tuple(rational(w) for w in row)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _sized(value: Any) -> bool:
+    try:
+        return len(value) >= 0
+    except TypeError:  # array scalars and tensors of no dimension have none
+        return False
+
+
+def entries(values: Iterable[Any], name: str) -> tuple[Any, ...]:
+    """Return what a list, a tuple, an array or an iterator holds.
+
+    Raises:
+        ValueError: something without an order, or without entries that are values.
+    """
+    if isinstance(values, tuple):
+        return values
+    if isinstance(values, str | bytes | Mapping | Set):
+        kind = type(values).__name__
+        raise ValueError(f"{name} = {values!r} is a {kind}; write a list, one entry per place")
+    try:
+        return tuple(values)
+    except TypeError:  # arrays of no dimension too
+        raise ValueError(f"{name} = {values!r} is no list; write one entry per place") from None
+
+
+def integers(values: Iterable[Any], name: str) -> list[int]:
+    """Return integers; arrays and tensors hold other types of them.
+
+    Raises:
+        ValueError: something else.
+    """
+    cure = "tokens and nodes are integers"
+    return [whole(x, f"{name}[{at}]", cure) for at, x in enumerate(entries(values, name))]
+
+
+def whole(value: Any, name: str, cure: str, least: int | None = None) -> int:
+    """Return an integer of any type that is one.
+
+    Args:
+        value: what was passed.
+        name: what the caller calls this argument.
+        cure: what to write instead.
+        least: the smallest that makes sense.
+
+    Raises:
+        ValueError: no integer, or a smaller one.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} = {value!r} is not an integer; {cure}") from None
+    if least is not None and number < least:
+        sign = "negative" if least == 0 else f"below {least}"
+        raise ValueError(f"{name} = {number} is {sign}; {cure}")
+    return number
 
 
 def _short(total: Number) -> str:
@@ -109,13 +179,32 @@ def normalise(weights: Iterable[Number]) -> Law:
     2/3 1/3
 
     Raises:
-        ValueError: the weights sum to zero.
+        ValueError: a weight that is negative or not finite, or weights that sum to zero.
     """
-    row = tuple(rational(w) if isinstance(w, str) else w for w in weights)
+    row = tuple(rational(w) if isinstance(w, str) else w for w in entries(weights, "weights"))
+    _check_weights(row, "weights")
+    return _to_law(row)
+
+
+def _to_law(row: Law) -> Law:
     total = sum(row)
     if total == 0:
         raise ValueError("the weights sum to zero, so there is no law to normalise to")
     return _divide(row, total)
+
+
+def _check_weights(row: Sequence[Number], name: str) -> None:
+    total = sum(row)
+    try:
+        fine = (is_exact(total) or total < math.inf) and (not row or min(row) >= 0)
+    except TypeError:
+        return  # symbols: whoever reads them decides
+    if fine:
+        return
+    for x, w in enumerate(row):
+        if not 0 <= w < math.inf:  # NaN is on neither side of a comparison
+            raise ValueError(f"{name}[{x}] = {w} is no weight; weights are finite and >= 0")
+    raise ValueError(f"{name} sums to {total}; scale the weights down")
 
 
 def _divide(row: Law, total: Number) -> Law:
@@ -134,9 +223,13 @@ def excess(p: Sequence[Number], q: Sequence[Number]) -> Law:
     (Fraction(0, 1), Fraction(1, 1))
 
     Raises:
-        ValueError: `p <= q` everywhere; then no draft is ever rejected and no residual exists.
+        ValueError: an entry that is negative or not finite, rows of different length, or `p <= q`
+            everywhere; then no draft is ever rejected and no residual exists.
     """
-    return normalise(max(a - b, 0) for a, b in zip(p, q, strict=True))
+    rows = entries(p, "p"), entries(q, "q")
+    for row, name in zip(rows, "pq", strict=True):
+        _check_weights(row, name)
+    return _to_law(tuple(max(a - b, 0) for a, b in zip(*rows, strict=True)))
 
 
 def without(law: Sequence[Number], x: int) -> Law:

@@ -8,12 +8,12 @@ A drafter is a program `drafter(p, q, shape, choose, context)` that returns the 
 numbered in the order drawn, level by level; node 0 is the root.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from specref.choice import Choose, Proposal
-from specref.dist import Law, top, without
+from specref.dist import Law, entries, top, whole, without
 from specref.model import Context, Model
 
 Shape: TypeAlias = int | tuple[int, ...]
@@ -105,6 +105,19 @@ def depth(shape: Shape) -> int:
     return shape if isinstance(shape, int) else len(shape)
 
 
+def widths_of(shape: Shape) -> tuple[int, ...]:
+    """Return the number of siblings at each level; 1 everywhere for a chain.
+
+    Raises:
+        ValueError: a shape that is neither a depth >= 0 nor widths >= 1.
+    """
+    cure = "pass a depth >= 0 for a chain, or a tuple of widths >= 1 for a tree"
+    if isinstance(shape, Iterable):
+        listed = enumerate(entries(shape, "shape"))
+        return tuple(whole(width, f"shape[{at}]", cure, 1) for at, width in listed)
+    return (1,) * whole(shape, "shape", cure, 0)
+
+
 def with_replacement(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
     """Draw every token from q, siblings independently (SpecInfer; the usual chain for width 1)."""
 
@@ -147,9 +160,7 @@ def _grow(
     context: Context,
 ) -> Node:
     """Grow a draft level by level; `siblings(law, width, first index)` proposes children."""
-    widths = (1,) * shape if isinstance(shape, int) else tuple(shape)
-    if any(width < 1 for width in widths) or (isinstance(shape, int) and shape < 0):
-        raise ValueError(f"shape = {shape!r} needs a depth >= 0, or widths >= 1")
+    widths = widths_of(shape)
     texts = [tuple(context)]
     tokens: list[int] = []
     parents: list[int] = []

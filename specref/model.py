@@ -3,12 +3,11 @@
 `Table` writes the laws down; `NGram` counts them from a text. Both are exact.
 """
 
-import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from specref.dist import Law, Number, as_law, rational
+from specref.dist import Law, Number, as_law, integers, rational, whole
 
 Context: TypeAlias = tuple[int, ...]
 Model: TypeAlias = Callable[[Context], Law]
@@ -44,8 +43,8 @@ class Table:
         for context in rows:
             if not isinstance(context, tuple):
                 raise ValueError(f"{name} has context {context!r}; write tuples of tokens, (0,)")
-        if order is not None and order < 0:
-            raise ValueError(f"order = {order} is negative; 0 ignores the context")
+        if order is not None:
+            order = whole(order, "order", "0 ignores the context", 0)
         self.rows = {context: as_law(row, f"{name}[{context}]") for context, row in rows.items()}
         self.order, self.name = order, name
         sizes = {len(row) for row in self.rows.values()}
@@ -78,18 +77,17 @@ class NGram:
     0 2/3 1/3
 
     Raises:
-        TypeError: a token that is not an integer.
-        ValueError: an empty text, a negative order, or tokens outside the vocabulary.
+        ValueError: an empty text, a negative order, tokens that are no integers or outside the
+            vocabulary.
     """
 
     def __init__(self, text: Sequence[int], order: int, vocab: int | None = None) -> None:
-        text = [operator.index(token) for token in text]  # arrays and tensors hold other integers
+        text = integers(text, "text")
         if not text:
             raise ValueError("text is empty; an n-gram model needs at least one token")
-        if order < 0:
-            raise ValueError(f"order = {order} is negative; 0 ignores the context")
-        self.order = order
-        self.vocab = max(text) + 1 if vocab is None else vocab
+        self.order = order = whole(order, "order", "0 ignores the context", 0)
+        size = max(0, *text) + 1 if vocab is None else vocab
+        self.vocab = whole(size, "vocab", "pass the number of tokens", 1)
         if min(text) < 0 or max(text) >= self.vocab:
             raise ValueError(f"text has tokens outside 0 <= token < vocab = {self.vocab}")
         self._counts: defaultdict[Context, Counter[int]] = defaultdict(Counter)

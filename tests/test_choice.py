@@ -2,6 +2,7 @@ import itertools
 import math
 import random
 from fractions import Fraction as F
+from functools import partial
 
 import numpy as np
 import pytest
@@ -106,6 +107,23 @@ def test_float_weights_may_be_off_by_their_roundings_only():
     assert law(lambda choose: choose((third, third, third))).keys() == {0, 1, 2}
     with pytest.raises(ValueError, match="choose needs weights"):
         law(lambda choose: choose((third, third, third + 1e-12)))
+
+
+ROWS = {
+    **{np.dtype(dtype).name: partial(np.array, dtype=dtype) for dtype in (np.float32, np.float16)},
+    "tensor": lambda row: pytest.importorskip("torch").tensor(row),
+}
+
+
+@pytest.mark.parametrize("make", ROWS.values(), ids=ROWS)
+def test_rows_of_other_float_types_are_held_to_their_own_roundings(make):
+    tenths = make([0.1] * 10)
+    assert law(lambda choose: choose(tenths)).keys() == set(range(10))
+    for row in ([0.5, 0.51], [0.5, float("nan")], [1.5, -0.5]):
+        with pytest.raises(ValueError, match="choose needs weights >= 0 that sum to 1, got"):
+            law(lambda choose, row=row: choose(make(row)))
+    with pytest.raises(ValueError, match="choose needs one row of weights, got rows of shape"):
+        law(lambda choose: choose(make([[0.5, 0.5]])))
 
 
 def calls(per_run):

@@ -134,9 +134,14 @@ FAIR = (F(1, 2), F(1, 2))
 @pytest.mark.parametrize(
     ("p", "q", "changes", "complaint"),
     [
-        (FAIR, FAIR, {"length": 0}, "length = 0 must be at least 1"),
-        (FAIR, FAIR, {"rounds": 0}, "rounds = 0 must be at least 1"),
-        (FAIR, FAIR, {"shape": -1}, "shape = -1 needs a depth >= 0, or widths >= 1"),
+        (FAIR, FAIR, {"length": 0}, "length = 0 is below 1; compare at least 1 token"),
+        (FAIR, FAIR, {"length": 2.5}, r"length = 2\.5 is not an integer; compare"),
+        (FAIR, FAIR, {"rounds": 0}, "rounds = 0 is below 1; run at least 1"),
+        (FAIR, FAIR, {"rounds": 1.5}, r"rounds = 1\.5 is not an integer; run at least 1"),
+        (FAIR, FAIR, {"shape": -1}, "shape = -1 is negative; pass a depth >= 0"),
+        (FAIR, FAIR, {"shape": 1.5}, r"shape = 1\.5 is not an integer; pass a depth >= 0"),
+        (FAIR, FAIR, {"shape": (2,)}, r"shape = \(2,\) is a tree, but token verifies chains; pass"),
+        (0.5, FAIR, {}, r"p\(\(\)\) = 0\.5 is no list"),
         ((F(1, 2), F(1, 3)), FAIR, {}, r"p\(\(\)\) sums to 5/6, not 1"),
         (FAIR, (0.1, 0.2, 0.7), {}, r"q\(\(\)\) sums to 1 -2\.78e-17, not 1; floats count"),
         (FAIR, (math.nan, 0.5), {}, r"q\(\(\)\): nan is not a finite number"),
@@ -254,7 +259,7 @@ BAD = {
     ),
     "a batch of rows": (
         {"p_rows": np.full((1, 4, 3), 1 / 3)},
-        r"(?s)p_rows\[0\]: array\(.*is not a finite number",
+        r"p_rows\[0\]\[0\] is a row itself; pass one number per token as p_rows\[0\]",
     ),
     "a token outside": ({"drafts": [0, 3, 1]}, r"drafts\[1\] = 3 is outside 0 <= token < 3"),
     "a negative token": ({"drafts": [0, 2, -1]}, r"drafts\[2\] = -1 is outside 0 <= token < 3"),
@@ -262,7 +267,7 @@ BAD = {
         {"drafts": [0, 0.9, 1]},
         r"drafts\[1\] = 0\.9 is not an integer",
     ),
-    "drafts as a string": ({"drafts": "021"}, r"drafts\[0\] = '0' is not an integer"),
+    "drafts as a string": ({"drafts": "021"}, "drafts = '021' is a str; write a list, one entry"),
     "a draft of mass zero": (
         {"q_rows": [DRAFT_ROW, ["1/2", "1/2", 0], DRAFT_ROW]},
         r"q_rows\[1\]\[2\] = 0, so drafts\[1\] = 2 cannot have been drawn from it; pass the law",
@@ -305,6 +310,16 @@ BAD = {
     ),
     "a draw that is no number": (
         {"uniforms": [0.5, 0.5, 0.5, math.nan]}, "uniforms: nan is not a finite number",
+    ),
+    "a row too few": ({"q_rows": DRAFT_ROW}, r"q_rows\[0\] = '.*' is a str; write a list"),
+    "one number for the rows": ({"p_rows": 1}, "p_rows = 1 is no list; write one entry per place"),
+    "one draft": ({"drafts": 0}, "drafts = 0 is no list; write one entry per place"),
+    "one draw": ({"uniforms": 0.5}, r"uniforms = 0\.5 is no list; write one entry per place"),
+    "draws of several rounds": (
+        {"uniforms": np.zeros((1, 4))}, r"uniforms\[0\] is a row itself; pass one number per",
+    ),
+    "a seed that is no integer": (
+        {"uniforms": None, "seed": 1.5}, r"seed = 1\.5 is not an integer; pass a number",
     ),
     "a seed outside": (
         {"uniforms": None, "seed": -1}, r"seed = -1 is outside 0 <= seed < 2\^64",
@@ -432,3 +447,12 @@ def test_results_are_the_same_on_plain_fractions(name, monkeypatch):
     slow = results()
     assert fast == slow
     assert all(type(mass) is F for mass in slow[2].values() if mass != 1)
+
+
+def test_a_model_is_a_callable():
+    with pytest.raises(ValueError, match=r"q = 0\.5 is no model; pass a callable from a context"):
+        deviation("token", lambda _: FAIR, 0.5, shape=1, length=1)
+
+
+def test_widths_of_one_are_a_chain():
+    assert deviation("token", lambda _: FAIR, lambda _: (1, 0), shape=(1, 1), length=2) == 0

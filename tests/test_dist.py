@@ -254,3 +254,27 @@ def test_results_do_not_depend_on_the_rational_type():
     assert said.keys() == {"gmpy2", "fractions"}
     assert said["gmpy2"] == said["fractions"]
     assert said["gmpy2"].count("\n") == 2 * len(RULES) + 2
+
+
+BAD = [math.nan, math.inf, -math.inf, -1, F(-1, 2), np.float32("nan"), np.float32(-1)]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_weight_is_named(bad):
+    with pytest.raises(ValueError, match=r"weights\[1\] = .* is no weight; weights are finite and"):
+        normalise([1, bad])
+    for p, q, name in (([1, bad], [1, 0], "p"), ([1, 0], [0, bad], "q")):
+        with pytest.raises(ValueError, match=rf"{name}\[1\] = .* is no weight"):
+            excess(p, q)
+
+
+def test_a_sum_that_overflows_is_told():
+    with pytest.raises(ValueError, match="weights sums to inf; scale the weights down"):
+        normalise([1e308, 1e308])
+
+
+@pytest.mark.parametrize("row", ["12", b"12", {0: 1}, {1, 2}, 5, None])
+def test_what_is_no_row_is_named(row):
+    for call, name in ((normalise, "weights"), (as_law, "law"), (lambda r: excess(r, [1]), "p")):
+        with pytest.raises(ValueError, match=rf"^{name} = .* write "):
+            call(row)

@@ -193,8 +193,10 @@ def test_seeded_drafts_repeat_and_differ_between_rounds():
     assert any(drafted(seed, 0) != drafted(seed, 7) for seed in range(20))
 
 
-@pytest.mark.parametrize("shape", [-1, (0,), (2, -1), (2, 0, 1)])
+@pytest.mark.parametrize("shape", [-1, (0,), (2, -1), (2, 0, 1), 2.5, (1.5,), None])
 @pytest.mark.parametrize("name", DRAFTS)
 def test_a_shape_needs_a_depth_or_widths(name, shape):
-    with pytest.raises(ValueError, match=r"shape = .* needs a depth >= 0, or widths >= 1"):
+    with pytest.raises(
+        ValueError, match=r"shape.* = .* pass a depth >= 0 for a chain, or a tuple of"
+    ):
         DRAFTS[name](P, Q, shape, Seeded(0), ())

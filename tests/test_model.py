@@ -68,6 +68,12 @@ def test_a_row_or_a_text_may_be_a_tensor():
         ({0: HALVES}, 0, r"target has context 0; write tuples of tokens, \(0,\)"),
         ([HALVES], 0, r"target has context \['1/2', '1/2'\]; write tuples"),
         ({(): HALVES}, -1, r"order = -1 is negative; 0 ignores the context"),
+        ({(): HALVES}, 1.5, r"order = 1\.5 is not an integer; 0 ignores the context"),
+        ({(): "10"}, None, r"target\[\(\)\] = '10' is a str; write a list"),
+        ({(): {0: 1}}, None, r"target\[\(\)\] = \{0: 1\} is a dict; write a list"),
+        ({(): {0, 1}}, None, r"target\[\(\)\] = \{0, 1\} is a set; write a list"),
+        ({(): 1}, None, r"target\[\(\)\] = 1 is no list"),
+        ({(): np.eye(2)}, None, r"target\[\(\)\]\[0\] is a row itself; pass one number per token"),
     ],
 )  # fmt: skip
 def test_a_bad_table_is_named_with_the_cure(rows, order, complaint):
@@ -137,6 +143,10 @@ def test_a_text_may_be_an_array(text):
         ([0, 1], -1, None, "order = -1 is negative; 0 ignores the context"),
         ([0, 3], 1, 3, "text has tokens outside 0 <= token < vocab = 3"),
         ([0, -1], 1, None, "text has tokens outside 0 <= token < vocab = 1"),
+        ([-5], 1, None, "text has tokens outside 0 <= token < vocab = 1"),
+        ([0, 1], 1.5, None, "order = 1.5 is not an integer; 0 ignores the context"),
+        ([0, 1], 1, 2.5, "vocab = 2.5 is not an integer; pass the number of tokens"),
+        ([0, 1], 1, 0, "vocab = 0 is below 1; pass the number of tokens"),
     ],
 )
 def test_a_bad_text_is_named_with_the_cure(text, order, vocab, complaint):
@@ -146,5 +156,5 @@ def test_a_bad_text_is_named_with_the_cure(text, order, vocab, complaint):
 
 @pytest.mark.parametrize("text", ["abc", [0.5, 1.0], [None]])
 def test_tokens_are_integers(text):
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+    with pytest.raises(ValueError, match=r"text.* = .* is (not an integer|a str); "):
         NGram(text, order=1)
