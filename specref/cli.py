@@ -6,11 +6,11 @@ Exit codes: 0 pass, 1 fail, 2 inconclusive, 3 usage, 70 an error of ours, 130 in
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from specref import __version__
 from specref.faults import FAULTS
+from specref.gate.errors import UsageError, known_rule, nearest
 from specref.rules import RULES
 
 if TYPE_CHECKING:
@@ -42,17 +43,38 @@ app = typer.Typer(
 )
 
 
-class Refusal(Exception):
-    """The command cannot be carried out as given; the message names the argument and the cure."""
+PATIENCE = 5.0
+"""Seconds that threads of a subject may take to end once the gate is done."""
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
+    if sys.stdout is None:
+        _complain("stdout is closed; send it to a file or to /dev/null")
+        sys.exit(USAGE)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a subject's name may hold what the terminal cannot
             stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if args is None else args)
-    sys.exit(_run(words))
+    code = _run(words)
+    if args is None:  # the process is ours alone
+        _leave_within(PATIENCE, code)
+    sys.exit(code)
+
+
+def _leave_within(seconds: float, code: int) -> None:
+    """See to it that the process ends, whatever threads a subject left behind."""
+    left = [thread for thread in threading.enumerate() if not thread.daemon]
+    if left == [threading.main_thread()]:
+        return
+
+    def leave() -> None:
+        _complain("a thread of the subject goes on; it is not waited for")
+        os._exit(code)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _run(words: list[str]) -> int:
@@ -60,32 +82,48 @@ def _run(words: list[str]) -> int:
         code = app(args=words or ["--help"], prog_name="specref", standalone_mode=False)
         if not words:
             return USAGE  # in a script, a lost argument must not look like a pass
-    except (Refusal, ParseError) as error:
+    except (UsageError, ParseError) as error:
         _complain(_advice(error, words))
         return USAGE
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else INTERNAL
-    except Exception as error:
-        if os.environ.get("SPECREF_DEBUG"):
-            import traceback
-
-            traceback.print_exc()
-        lines = str(error).splitlines() or [""]
-        _complain(
-            f"internal error: {type(error).__name__}: {lines[0]} "
-            "(set SPECREF_DEBUG=1 to see the traceback)"
-        )
-        return INTERNAL
+    except OSError as error:
+        return _internal(error) if error.filename else _unwritten(error)
+    except BaseException as error:
+        return _internal(error)
     if code == INTERRUPTED:
         _complain("interrupted")
     return code if isinstance(code, int) else PASS
 
 
+def _internal(error: BaseException) -> int:
+    """Tell of an error that is ours."""
+    if os.environ.get("SPECREF_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    lines = str(error).splitlines() or [""]
+    _complain(
+        f"internal error: {type(error).__name__}: {lines[0]} "
+        "(set SPECREF_DEBUG=1 to see the traceback)"
+    )
+    return INTERNAL
+
+
+def _unwritten(error: OSError) -> int:
+    """Tell that stdout cannot be written; a reader that has gone is no error."""
+    _drop(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return PASS
+    _complain(f"stdout cannot be written: {error.strerror}")
+    return USAGE
+
+
 def _advice(error: Exception, words: Sequence[str]) -> str:
     """Return what an error says, with the nearest names where something is unknown."""
-    if isinstance(error, Refusal):
+    if isinstance(error, UsageError):
         return str(error)
     said: Callable[[], str] = getattr(error, "format_message", error.__str__)
     text, context = said().strip(), getattr(error, "ctx", None)
@@ -94,25 +132,31 @@ def _advice(error: Exception, words: Sequence[str]) -> str:
     command = context.command
     known: Iterable[str] = getattr(command, "commands", {})
     if "No such command" in text and words:
-        text = f"there is no command {words[0]!r}{_nearest(words[0], known)}"
+        text = f"there is no command {words[0]!r}{nearest(words[0], known)}"
         return f"{text}; commands: {', '.join(known)}"
     option = getattr(error, "option_name", None)
     if "No such option" in text and option:
         options = [name for param in command.params for name in param.opts if name[:2] == "--"]
-        text = f"there is no option {option}{_nearest(option, options)}"
+        text = f"there is no option {option}{nearest(option, options)}"
         if options:
             text += f"; options: {', '.join(options)}"
         return text
     return f"{text.rstrip('.')}; see {context.command_path} --help"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), 3, cutoff=0.4)
-    return f" (nearest: {', '.join(near)})" if near else ""
-
-
 def _complain(text: str) -> None:
-    sys.stderr.write(f"specref: {text}\n")
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"specref: {text}\n")
+        sys.stderr.flush()
+    except OSError:  # the exit code still tells
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Let what is left in a buffer go nowhere, lest Python fail with it when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _version(wanted: bool) -> None:
@@ -134,9 +178,13 @@ def _options(
 @app.command()
 def gate(
     subject: Annotated[
-        str,
+        str | None,
         typer.Argument(help="A built-in name, package.module, module:attribute, or a .py file."),
-    ],
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(help="Gate a program in any language, which speaks JSON lines, instead."),
+    ] = None,
     rules: Annotated[
         str | None, typer.Option(help="Hold it to these rules (a,b) instead of its own.")
     ] = None,
@@ -152,35 +200,45 @@ def gate(
             "--report", metavar="DIR", help="Write report.json and a replay file per failure."
         ),
     ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write the measured cells, for checker.py to check on its own."
+        ),
+    ] = None,
 ) -> None:
     """Prove or refute that a sampler keeps the target distribution."""
+    named = _named(subject, command)
     number = _seed(seed)
     asked = None if rules is None else [rule.strip() for rule in rules.split(",") if rule.strip()]
     if asked == []:
-        raise Refusal(f"--rules is empty; rules: {', '.join(RULES)}")
-    _writable(json_file, report_to)
+        raise UsageError(f"--rules is empty; rules: {', '.join(RULES)}")
+    _writable(json_file, report_to, certificate)
     with _gate() as (door, progress):
         from specref.gate.run import PROFILES
 
         if profile not in PROFILES:
             known = ", ".join(PROFILES)
-            near = _nearest(profile, PROFILES)
-            raise Refusal(f"there is no profile {profile!r}{near}; profiles: {known}")
-        report = door.check(subject, asked, profile, number, progress)
+            near = nearest(profile, PROFILES)
+            raise UsageError(f"there is no profile {profile!r}{near}; profiles: {known}")
+        report = door.check(named, asked, profile, number, progress)
+    code = CODES[report.verdict]
     if report_to is not None:
         with _writing("--report", report_to):
             report.write(report_to)
+    if certificate is not None and not _certified(report, certificate):
+        code = code or INCONCLUSIVE
     if json_file is not None:
         from specref.gate.report import save
 
         text = json.dumps(report.to_json(), indent=1) + "\n"
         if json_file == "-":
             _write(text)
-            raise typer.Exit(CODES[report.verdict])
+            raise typer.Exit(code)
         with _writing("--json", json_file):
             save(Path(json_file), text)
     _show(report)
-    raise typer.Exit(CODES[report.verdict])
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -194,6 +252,28 @@ def replay(
     last = words.get(report.verdict, report.verdict.upper())
     _show(report, f"{last}  {report.name}: {', '.join(f.id for f in report.findings)}")
     raise typer.Exit(CODES[report.verdict])
+
+
+@app.command("map")
+def draw_map(
+    subject: Annotated[str, typer.Argument(help="As for gate.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="The picture, .svg or .png.")],
+    rule: Annotated[
+        str | None, typer.Option(help="Compare with this rule instead of its own.")
+    ] = None,
+) -> None:
+    """Draw which random numbers lead to which tokens, beside the reference."""
+    with _gate():
+        from specref.gate.map import area, decision_map, drawable, save
+
+        drawable(out)
+        _writable_file("--out", out)
+        found = decision_map(subject, rule)
+        with _writing("--out", out):
+            save(found, out)
+    parted, distance = float(area(found.differing)), float(found.tv)
+    _say(f"{out}: {found.name} against {found.rule}, TV {distance:.3g} on one drafted token;")
+    _say(f"outcomes differ on {parted:.3g} of all draws")
 
 
 @app.command()
@@ -214,12 +294,12 @@ def explain(
     from specref.explain import explain as told
     from specref.explain import read, uniforms
 
-    _known_rule(rule)
+    known_rule(rule)
     try:
         draft = read(rule, p, q or [], x)
         draws = None if u is None else uniforms(u, draft)
     except ValueError as error:
-        raise Refusal(str(error)) from None
+        raise UsageError(str(error)) from None
     _say(told(draft, draws))
 
 
@@ -245,28 +325,37 @@ def power(
     names: Annotated[
         list[str] | None, typer.Argument(help="Faults or rules; all of them if left out.")
     ] = None,
+    ways: Annotated[
+        str | None, typer.Option(help="Ways to draw, as torch,NumPy; all of them if left out.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
     markdown: Annotated[bool, typer.Option(help="Print the table as Markdown.")] = False,
 ) -> None:
-    """Gate every known fault and every honest rule, at each depth: what the gate can see."""
+    """Gate every known fault and every honest rule, drawn in every way: what the gate can see."""
     for name in names or ():
         if name not in FAULTS and name not in RULES:
-            near = _nearest(name, [*FAULTS, *RULES])
-            raise Refusal(f"there is no fault or rule {name!r}{near}; see specref faults")
+            near = nearest(name, [*FAULTS, *RULES])
+            raise UsageError(f"there is no fault or rule {name!r}{near}; see specref faults")
     if jobs < 1:
-        raise Refusal(f"--jobs {jobs} is not positive")
+        raise UsageError(f"--jobs {jobs} is not positive")
     with _gate() as (_, progress):
-        from specref.subjects.power import rows
-
-        found = list(rows(names or [*RULES, *FAULTS], jobs, progress or (lambda name: None)))
-    heads = ("sampler", "rule", "measured law", "named", "calls", "samples", "rows")
+        try:
+            from specref.subjects.power import rows
+            from specref.subjects.programs import WAYS
+        except ModuleNotFoundError as error:
+            raise UsageError(f"power needs {error.name}; pip install 'specref[torch]'") from None
+        asked = list(WAYS) if ways is None else [way.strip() for way in ways.split(",")]
+        for way in asked:
+            if way not in WAYS:
+                near = nearest(way, WAYS)
+                raise UsageError(f"there is no way {way!r}{near}; ways: {', '.join(WAYS)}")
+        todo = names or [*RULES, *FAULTS]
+        found = list(rows(todo, asked, jobs, progress or (lambda name: None)))
+    heads = ("sampler", "rule", "fails", "named", *asked)
     cells = [
-        (
-            row.name, row.base, row.measured, "" if row.honest else "yes" if row.named else "NO",
-            str(row.calls), row.samples, f"{row.rows:,}",
-        )
+        (row.name, row.base, row.fails, row.named, *(row.told(way) for way in asked))
         for row in found
-    ]  # fmt: skip
+    ]
     if markdown:
         lines = ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *cells)]
         _say("\n".join(lines))
@@ -278,11 +367,15 @@ def power(
     raise typer.Exit(FAIL if wrong else PASS)
 
 
-def _known_rule(rule: str) -> None:
-    if rule not in RULES:
-        raise Refusal(
-            f"there is no rule {rule!r}{_nearest(rule, RULES)}; rules: {', '.join(RULES)}"
-        )
+def _named(subject: str | None, command: str | None) -> str:
+    """Return the name of what is to be gated: a subject or a command."""
+    if subject is not None and command is not None:
+        raise UsageError(f"both SUBJECT {subject} and --command are given; drop one of them")
+    if command is not None:
+        return f"command: {command}"
+    if subject is None:
+        raise UsageError("Missing argument 'SUBJECT' (or --command); see specref gate --help")
+    return subject
 
 
 def _seed(text: str) -> int:
@@ -293,43 +386,64 @@ def _seed(text: str) -> int:
         _complain(f"fresh seed {number}; repeat with --seed {number}")
         return number
     if not text.isdecimal() or int(text) >= 1 << 31:
-        raise Refusal(f"--seed {text} is neither fresh nor a number in 0 <= N < 2^31")
+        raise UsageError(f"--seed {text} is neither fresh nor a number in 0 <= N < 2^31")
     return int(text)
 
 
 @contextmanager
 def _gate() -> Iterator[tuple[Any, Callable[[str], None] | None]]:
-    """Give the gate and a progress callback; turn its refusals into ours.
+    """Give the gate and a progress callback; a subject that ends Python is refused.
 
     What a subject prints goes to stderr: stdout belongs to the report.
     """
     from specref import gate
-    from specref.gate.subject import UsageError
 
     console = Console(stderr=True)
-    status = console.status("starting") if console.is_terminal else nullcontext()
+    status = console.status("starting", spinner="line") if console.is_terminal else nullcontext()
     try:
         with redirect_stdout(sys.stderr), status as shown:
             yield gate, None if shown is None else lambda text: shown.update(Text(text))
-    except UsageError as error:
-        raise Refusal(str(error)) from None
     except SystemExit as error:
-        raise Refusal(
+        raise UsageError(
             f"the subject ended Python with exit code {error.code}; a sampler must return"
         ) from None
 
 
-def _writable(json_file: str | None, report_to: str | None) -> None:
+def _certified(report: "Report", place: str) -> bool:
+    """Write the certificate of a run; False, and say so, if there is nothing to certify."""
+    from specref.gate.certificate import certificate, dumped
+    from specref.gate.report import save
+
+    data = certificate(report)
+    if not any(part["models"] for part in data["rules"]):
+        reasons = report.escapes or [why for _, _, why in data["left_out"]] or ["it does not run"]
+        _complain(f"--certificate {place} is not written, no law was measured: {reasons[0]}")
+        return False
+    with _writing("--certificate", place):
+        save(Path(place), dumped(data))
+    return True
+
+
+def _writable(json_file: str | None, report_to: str | None, certificate: str | None) -> None:
     """Refuse places that cannot be written before the gate has worked for minutes."""
     if report_to is not None:
         with _writing("--report", report_to):
             Path(report_to).mkdir(parents=True, exist_ok=True)
+        if not os.access(report_to, os.W_OK | os.X_OK):
+            raise UsageError(f"--report {report_to} cannot be written; choose another directory")
     if json_file is not None and json_file != "-":
-        place = Path(json_file)
-        if place.is_dir():
-            raise Refusal(f"--json {json_file} is a directory; name a file")
-        if not os.access(place.parent, os.W_OK):
-            raise Refusal(f"--json {json_file} cannot be written; {place.parent} is not writable")
+        _writable_file("--json", json_file)
+    if certificate is not None:
+        _writable_file("--certificate", certificate)
+
+
+def _writable_file(option: str, name: str) -> None:
+    place = Path(name)
+    if place.is_dir():
+        raise UsageError(f"{option} {name} is a directory; name a file")
+    if not os.access(place.parent, os.W_OK):
+        why = "is not writable" if place.parent.exists() else "does not exist"
+        raise UsageError(f"{option} {name} cannot be written; {place.parent} {why}")
 
 
 @contextmanager
@@ -337,7 +451,7 @@ def _writing(option: str, place: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Refusal(f"{option} {place} cannot be written: {error.strerror}") from None
+        raise UsageError(f"{option} {place} cannot be written: {error.strerror}") from None
 
 
 def _show(report: "Report", last: str = "") -> None:
@@ -356,13 +470,16 @@ def _show(report: "Report", last: str = "") -> None:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; piped, one line per row at full width, so that it can be searched."""
+    """Print a table; piped or on a narrow terminal, one line per row, with nothing cut off."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for at, head in enumerate(heads):
         table.add_column(head, overflow="fold", no_wrap=at + 1 < len(heads))
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    _print([table], None if sys.stdout.isatty() else 1000)
+    columns = list(zip(heads, *rows, strict=True))[:-1]
+    beside = sum(max(map(len, column)) + 2 for column in columns)
+    fits = sys.stdout.isatty() and Console().width >= beside + 20
+    _print([table], None if fits else 1000)
 
 
 def _print(things: Iterable[Any], width: int | None = None) -> None:
@@ -384,7 +501,7 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stdout)
 
 
 if __name__ == "__main__":

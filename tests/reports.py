@@ -22,7 +22,11 @@ def case(p, q, tokens, parents, rule="token", **more):
 
 def report(*findings, **more):
     facts = {"subject": "my_engine.adapter", "name": "my_engine 1.2", "profile": "quick", "seed": 0}
-    facts |= {"drafts": "with_replacement", "versions": {"specref": "0.1.0", "torch": "2.13.0"}}
+    facts |= {
+        "source": "my_engine.adapter",
+        "drafts": "with_replacement",
+        "versions": {"specref": "0.1.0", "torch": "2.13.0"},
+    }
     return Report(**(facts | more), findings=list(findings))
 
 

@@ -14,7 +14,7 @@ import pytest
 import specref
 from specref import cli
 from specref.faults import FAULTS
-from specref.gate.subject import UsageError
+from specref.gate.errors import UsageError
 from specref.rules import RULES
 from tests import reports, snapshot
 
@@ -194,7 +194,13 @@ def test_a_replay_says_whether_it_still_fails(name, code, last, run, stub):
         (["gate", "json"], "there is no subject 'json'"),
         (["gate", "json:dumps"], "json:dumps has no sample(case, n, seed)"),
         (["gate", "json:dump_s"], "json has no attribute 'dump_s' (nearest: dumps"),
-        (["gate", "a.py", "--json", "no/where/x"], "--json no/where/x cannot be written"),
+        (["gate", "."], "there is no subject '.'; use a built-in name"),
+        (["gate", "./other"], "there is no subject './other' (nearest: other.py)"),
+        (["gate", "other.thing"], "'other' is not a package; write module:attribute"),
+        (
+            ["gate", "a.py", "--json", "no/where/x"],
+            "--json no/where/x cannot be written; no/where d",
+        ),
         (["gate", "a.py", "--json", "."], "--json . is a directory"),
         (["gate", "a.py", "--report", "taken"], "--report taken cannot be written"),
         (["replay"], "Missing argument"),
@@ -212,6 +218,7 @@ def test_mistakes_are_named_and_cost_exit_code_3(args, words, run, tmp_path):
     (tmp_path / "taken").write_text("a file, no JSON")
     (tmp_path / "other.json").write_text('{"format": "specref-replay/99"}')
     (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "other.py").write_text("thing = 1")
     code, out, err = run(*args)
     assert (code, out) == (3, "")
     assert words in err
@@ -316,7 +323,7 @@ def test_only_gate_and_replay_load_arrays(args):
     done = subprocess.run(
         [sys.executable, "-c", text, *args], capture_output=True, text=True, check=True
     )
-    assert not {"numpy", "torch", "specref.gate"} & set(done.stderr.split())
+    assert not {"numpy", "torch", "specref.gate.run"} & set(done.stderr.split())
 
 
 def test_a_reader_that_leaves_early_is_no_error():
@@ -328,6 +335,86 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert process.wait() == 0
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("args", [["faults"], ["--help"], ["--version"]])
+def test_output_that_goes_nowhere_is_told(args):
+    for redirect, words in (
+        (">/dev/full", "stdout cannot be written: No space left on device"),
+        (">&-", "stdout is closed; send it to a file or to /dev/null"),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", f'"$0" -m specref.cli "$@" {redirect}', sys.executable, *args],
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (3, f"specref: {words}\n")
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
+def test_without_stderr_the_exit_code_still_tells(redirect):
+    command = f'"$0" -m specref.cli gate a.py {redirect}'
+    done = subprocess.run(["sh", "-c", command, sys.executable], check=False, capture_output=True)
+    assert done.returncode == 3
+
+
+def test_the_power_table_needs_torch(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "specref.subjects.power", raising=False)
+    monkeypatch.delitem(sys.modules, "specref.subjects.programs", raising=False)
+    code, _, err = run("power", "token")
+    assert (code, err) == (3, "specref: power needs torch; pip install 'specref[torch]'\n")
+
+
+@pytest.mark.parametrize("kind", ["GeneratorExit", "asyncio.CancelledError"])
+def test_no_exception_of_a_subject_leaves_with_a_code_of_its_own(kind, run, tmp_path):
+    text = f"import asyncio\ndef sample(case, n, seed): raise {kind}('bye')"
+    (tmp_path / "a.py").write_text(text)
+    code, out, err = run("gate", "a.py")
+    assert (code, err) == (1, "")
+    assert "CancelledError: bye" in out or "GeneratorExit: bye" in out
+    (tmp_path / "a.py").write_text(f"import asyncio\nraise {kind}('bye')")
+    code, _, err = run("gate", "a.py")
+    assert code == 3
+    assert "subject 'a.py' does not import" in err
+
+
+def test_a_thread_of_a_subject_is_not_waited_for(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import threading, time\n"
+        "def sample(case, n, seed):\n"
+        "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
+    )
+    program = "from specref import cli; cli.PATIENCE = 0.1; cli.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "gate", "a.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=50,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "specref: a thread of the subject goes on; it is not waited for\n"
+    assert done.stdout.splitlines()[-1].startswith("FAIL")
+
+
+def test_devices_and_links_stay_what_they_are(run, stub, tmp_path):
+    stub(reports.PASSED)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link.json").symlink_to("target.json")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run("gate", "a.py", "--json", "pipe")
+    assert json.loads(os.read(reader, 1 << 20)) == reports.PASSED.to_json()
+    os.close(reader)
+    run("gate", "a.py", "--json", "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text()) == reports.PASSED.to_json()
+
+
+@pytest.mark.parametrize("columns", [40, 200])
+def test_tables_are_not_cut_off_on_a_narrow_terminal(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with pytest.raises(SystemExit):
+        cli.main(["rules"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(RULES)
 
 
 def test_output_that_the_terminal_cannot_show_is_escaped(tmp_path):

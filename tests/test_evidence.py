@@ -75,8 +75,8 @@ def test_the_certificate_covers_the_truth_and_reaches_what_was_asked():
 
 
 def test_rows_needed_are_those_of_the_formula():
-    assert rows_needed(16, 0.02) == 208_370
-    assert [rows_needed(k, 0.05) for k in (4, 16, 64)] == [19_537, 33_340, 69_631]
+    assert rows_needed(16, 0.02) == 243_986
+    assert [rows_needed(k, 0.05) for k in (4, 16, 64)] == [24_832, 39_038, 77_051]
 
 
 def test_without_rows_nothing_is_certified():

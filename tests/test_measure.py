@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specref.gate.audit import Atlas, Audit, Recorder, audit
+from specref.gate.audit import Atlas, Audit, Recorder, audit, bound, row_work
 from specref.gate.measure import measure
 from specref.gate.seeds import states_kept
 from specref.gate.subject import MOST_ROWS, Problem
@@ -231,17 +231,18 @@ def outcomes(rows):
     return [tuple(row) for row in rows.long().tolist()]
 
 
-def audited(sample, rows=2000, single=50):
+def audited(sample, rows=2000, calls=50):
     got = measure(lambda tape, seed: sample(1, seed)[0], 200)
     assert got.exact
     with states_kept():
-        return audit(got, sample, rows, single, 1)
+        return audit(got, sample, rows, calls, 1)
 
 
 def test_an_honest_batch_is_audited_row_by_row():
     found = audited(one_coin)
     assert (found.rows, found.misses) == (2000, 0)
-    assert found.bound(1e-6) == pytest.approx(13.8155 / 2000, rel=1e-4)
+    assert bound(found.rows) == pytest.approx(13.8155 / 2000, rel=1e-4)
+    assert bound(found.rows, 50) == pytest.approx((13.8155 + 3.9120) / 2000, rel=1e-4)
 
 
 def test_large_audits_are_cut_into_calls():
@@ -255,13 +256,16 @@ def test_large_audits_are_cut_into_calls():
     assert max(sizes) == MOST_ROWS
 
 
-def test_work_done_for_each_row_is_audited_on_fewer_rows():
+def test_work_done_for_each_row_is_counted():
     def slow(n, seed):
         return [(int(x + 0 * sum(torch.ones(3))),) for (x,) in one_coin(n, seed)]
 
-    found = audited(slow)
-    assert 50 <= found.rows < 1000
-    assert found.misses == 0
+    def in_a_loop(n, seed):
+        return [one_coin(1, seed + row)[0] for row in range(n)]
+
+    assert row_work(one_coin, 1) == 0
+    assert 3 <= row_work(slow, 1) <= 20
+    assert row_work(in_a_loop, 1) is None
 
 
 @pytest.mark.parametrize("kind", ["in a loop", "transposed", "some rows only", "surplus"])
@@ -296,7 +300,6 @@ def test_a_decision_that_leaves_no_trace_is_missed_by_the_tape_and_seen_by_the_a
     assert got.law == {(0,): 1}
     found = audited(sample, rows=20_000)
     assert 100 < found.misses < 300
-    assert found.bound() is None
     assert found.example == "predicted (0,), saw (1,)"
 
 
@@ -363,4 +366,3 @@ def test_audits_add_up():
     total.add(Audit(10, 0, ""))
     total.add(Audit(5, 2, "predicted a, saw b"))
     assert (total.rows, total.misses, total.example) == (15, 2, "predicted a, saw b")
-    assert Audit().bound() is None

@@ -5,16 +5,19 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from specref.gate import conformance
+from specref.gate.errors import UsageError
 from specref.gate.report import CLAIMS
-from specref.gate.subject import UsageError
 from tests import reports, snapshot
 from tests.test_cli import SUBJECT
 
 pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[1]
 
 SNAPSHOTS = {"plugin-failures": None}
 
@@ -28,6 +31,19 @@ test_sampler = conformance("mine.engine")
 
 
 assert conformance  # loaded here, it is the same for all inner runs of this process
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed_once():
+    """Take the checkout off the path, as it is for users.
+
+    A checkout that was installed from has metadata of its own. An inner run that found them would
+    take specref for a second plugin, and warn that it is loaded already.
+    """
+    before = sys.path[:]
+    sys.path[:] = [place for place in before if Path(place).resolve() != ROOT]
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +239,7 @@ def test_a_fresh_seed_is_told_and_used(project, stub):
     seed = calls[0][3]
     lines = [f"specref: fresh seed {seed}; repeat with --specref-seed {seed}"]
     assert [line for line in done.outlines if line in lines] == 2 * lines  # first and last
-    assert f"seed {seed}; --specref-report DIR" in done.stdout.str()
+    assert f"seed {seed}. To repeat one failure alone, add" in done.stdout.str()
 
 
 @pytest.mark.parametrize(
@@ -291,6 +307,8 @@ def test_numbers_go_into_the_junit_file(project, stub):
         ("conformance('no_file.py')", "there is no file 'no_file.py'"),
         ("conformance('mine.engine:thing')", "has no attribute 'thing'"),
         ("conformance('mine.engine', ['tokn'])", "no rule 'tokn' (nearest: token"),
+        ("conformance('mine.engine', 5)", "rules = 5; it is a list of names such as"),
+        ("conformance('mine.engine', [['token']])", "there is no rule ['token']"),
         ("conformance(object())", "has no sample(case, n, seed)"),
         ("conformance('leaves.py')", "ends Python when imported (exit 0)"),
         ("conformance('mine.engine', 'rrs_with')", "mine.engine verifies chains"),

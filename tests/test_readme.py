@@ -1,10 +1,16 @@
 """The README must be true: its code runs, its tables are those of the code."""
 
 import re
+import shlex
 from pathlib import Path
 
+import pytest
+import typer
+
+from specref import checker, cli
 from specref.faults import FAULTS
-from specref.gate import check
+from specref.gate import Report, check, runner
+from specref.gate.certificate import certificate, dumped
 from specref.gate.report import CLAIMS
 from specref.rules import RULES
 
@@ -28,15 +34,59 @@ def test_the_reference_block_runs() -> None:
     exec(block("import specref"), {})
 
 
-def test_the_sampler_that_it_shows_passes(tmp_path: Path) -> None:
-    path = tmp_path / "my_sampler.py"
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Gate the sampler that it shows."""
+    path = tmp_path_factory.mktemp("readme") / "my_sampler.py"
     path.write_text(block("my_sampler.py\nimport torch"), encoding="utf-8")
-    report = check(str(path))
+    return check(str(path))
+
+
+def test_the_sampler_that_it_shows_passes(report: Report) -> None:
     assert report.verdict == "pass", [f.message for f in report.failures]
     assert report.escapes == []
     audit = next(f for f in report.findings if f.claim == "audit")
     assert audit.bound is not None
-    assert audit.bound < 1e-4, "it draws row by row, so it is audited in batches"
+    assert audit.bound < 1e-3, "it draws row by row, so it is audited in batches"
+
+
+def test_the_checker_says_of_its_certificate_what_is_shown(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text(dumped(certificate(report)), encoding="utf-8")
+    assert checker.main(str(path)) == 0
+    assert "\n".join(capsys.readouterr().out.splitlines()[-2:]) in TEXT
+
+
+def test_the_exchange_with_a_program_is_that_of_the_protocol() -> None:
+    (shown,) = re.findall(r"```text\n(> .*?)```", TEXT, re.DOTALL)
+    protocol = " ".join((runner.__doc__ or "").split())
+    messages = re.split(r"^(?=[<>] )", shown, flags=re.MULTILINE)[1:]
+    assert len(messages) == 4
+    for message in messages:
+        assert " ".join(message.split()) in protocol  # tests/test_runner.py sends it
+
+
+def test_every_command_has_the_options_that_are_shown() -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    lines = re.findall(r"^(?:.* && \S*)?specref (.*)$", TEXT, re.MULTILINE)
+    shown = [words for line in lines if (words := shlex.split(line, comments=True))[0] in commands]
+    assert {words[0] for words in shown} >= {"gate", "map", "replay"}
+    for name, *words in shown:
+        known = {option for param in commands[name].params for option in param.opts}
+        assert {word for word in words if word.startswith("--")} <= known, name
+
+
+def test_every_exit_code_is_told() -> None:
+    told = [int(code) for code in re.findall(r"^\| (\d+) \| ", TEXT, re.MULTILINE)]
+    codes = [cli.PASS, cli.FAIL, cli.INCONCLUSIVE, cli.USAGE, cli.INTERNAL, cli.INTERRUPTED]
+    assert told == codes
+
+
+def test_every_optional_name_of_a_subject_is_told() -> None:
+    for name in ("rules", "decide", "propose", "drafts", "shape", "time_limit"):
+        assert re.search(rf"^\| `{name}\b.*` \|", TEXT, re.MULTILINE), name
 
 
 def test_every_rule_and_every_fault_is_in_its_tables() -> None:

@@ -13,7 +13,8 @@ import torch
 
 from specref.gate.measure import measure
 from specref.gate.subject import Problem, describe
-from specref.gate.tape import Draw, Pick, Tape
+from specref.gate.tape import Tape
+from specref.gate.variable import Draw, Pick
 
 GRID = 1 << 24
 T = torch.tensor
@@ -137,6 +138,10 @@ MOVES = {
     "index_copy": lambda u: torch.zeros(3).index_copy(0, T([2, 0, 1]), u)[0],
     "select_scatter": lambda u: torch.zeros(3).select_scatter(u[1], 0, 2)[2],
     "slice_scatter": lambda u: torch.zeros(3).slice_scatter(u[1:], 0, 1)[1],
+    "squeeze": lambda u: u[1:2].squeeze(),
+    "squeeze_": lambda u: u[1:2].squeeze_(),
+    "unsqueeze_": lambda u: u.unsqueeze_(0)[0, 1],
+    "transpose_": lambda u: u.view(1, 3).transpose_(0, 1)[1],
     "as_strided": lambda u: u.as_strided((2,), (1,), 1)[0],
     "numpy-free list": lambda u: torch.stack(list(u)[1:])[0],
     "tolist": lambda u: u.tolist()[1],
@@ -509,7 +514,12 @@ EXITS = {
     "np.from_dlpack": lambda u: np.from_dlpack(u)[0] < 0.5,
     "torch.from_dlpack": lambda u: torch.from_dlpack(u)[0] < 0.5,
     "data_ptr": lambda u: u.data_ptr() and 1,
+    "apply_": lambda u: u.apply_(lambda v: v < 0.5)[0],
+    "map_": lambda u: u.map_(u, lambda v, w: v < 0.5)[0],
     "storage": lambda u: u.untyped_storage().tolist()[0],
+    "memory of NumPy": lambda u: filled(np.zeros(2, np.float32), torch.from_numpy)[0] < 0.5,
+    "memory lent to NumPy": lambda u: filled(torch.zeros(2), lambda t: t).numpy()[0] < 0.5,
+    "memory lent before": lambda u: filled(torch.zeros(2).numpy(), torch.from_numpy)[0] < 0.5,
     "pickle": lambda u: pickle.loads(pickle.dumps(u))[0] < 0.5,
     "deepcopy": lambda u: copy.deepcopy(u)[0] < 0.5,
     "equal": lambda u: torch.equal(u, T([0.5, 0.5])),
@@ -523,9 +533,9 @@ EXITS = {
     "sum of two": lambda u: u.sum() < 1,
     "mean": lambda u: u.mean() < 0.5,
     "dot": lambda u: u @ T([1.0, 0.0]) < 0.5,
-    "argmax": lambda u: int(u.argmax()) == 0,
+    "argmax": lambda u: int((u + T([0.0, 0.5])).argmax()) == 0,
     "sort": lambda u: u.sort().values[0] < 0.5,
-    "topk": lambda u: int(u.topk(1).indices) == 0,
+    "topk": lambda u: int((u + T([0.0, 0.5])).topk(1).indices) == 0,
     "max": lambda u: u.max() < 0.5,
     "remainder": lambda u: u[0] % 0.5 < 0.25,
     "sine": lambda u: u[0].sin() < 0.5,
@@ -538,13 +548,19 @@ EXITS = {
     "weights of draws": lambda u: int(torch.multinomial(u, 1)),
     "chances of draws": lambda u: int(torch.bernoulli(u)[0]),
     "normal": lambda u: torch.randn(()) < 0,
-    "exponential": lambda u: torch.empty(1).exponential_() < 1,
+    "exponential": lambda u: torch.empty(1).half().exponential_() < 1,
     "wide integers": lambda u: torch.randint(1 << 40, ()).item() % 2,
     "all integers": lambda u: torch.empty(1, dtype=torch.int64).random_() % 2,
     "long permutation": lambda u: int(torch.randperm(9)[0]),
     "ambient": lambda u: np.random.random() < 0.5,
     "another thread": lambda u: in_thread(lambda: bool(torch.rand(()) < 0.5)),
 }  # fmt: skip
+
+
+def filled(buffer, as_tensor):
+    """Fill a buffer with uniforms by way of a tensor on the same memory."""
+    as_tensor(buffer).uniform_()
+    return buffer
 
 
 def in_thread(function):

@@ -132,9 +132,9 @@ def test_bounds_that_differ_are_told_by_rule():
             replace(reports.law("audit"), rule=rule),
         ]
         found[-1].bound, found[-1].tv = bound, None
-    text = shown(reports.report(*found))
-    assert "audited to 0.003 (token)" in text
-    assert "audited to 0.001 (match)" in text
+    text = " ".join(shown(reports.report(*found)).split())
+    assert "audited to 0.003 on average (token)" in text
+    assert "audited to 0.001 on average (match)" in text
 
 
 def test_impossible_outcomes_are_marked_and_their_small_counterparts_are_not():
@@ -244,3 +244,10 @@ def test_readers_are_told_how_to_get_replay_files_unless_they_have_them():
     assert hint not in view.plain(view.whole(one, 80, "--specref-report"))
     other = reports.report(replace(reports.FORBIDDEN, replay=""))
     assert hint in view.plain(view.whole(other, 80, "--specref-report"))
+
+
+def test_an_object_gets_no_hint_of_a_command_that_cannot_work():
+    found = replace(reports.FORBIDDEN, replay="")
+    text = view.plain(view.whole(reports.report(found, source="")))
+    assert "To repeat one failure alone" not in text
+    assert "specref.gate.replay(FILE, subject=...) repeats one." in " ".join(text.split())

@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from specref.gate.measure import Cell, Measured
 from specref.gate.seeds import ambient, one_thread, seed_of, states_kept
-from specref.gate.subject import MOST_ROWS, Outcome
-from specref.gate.tape import RANDOM, Call, limits
-from specref.gate.uniform import uniform
+from specref.gate.subject import MOST_ROWS, Outcome, Problem
+from specref.gate.tape import RANDOM, Call, limits, rate_of
+from specref.gate.uniform import exponential, uniform
+from specref.gate.variable import Race
 
 Sample = Callable[[int, int], list[Outcome]]
 """From (n, seed) to n outcomes."""
@@ -69,7 +70,8 @@ class Recorder(TorchDispatchMode):
         if known:
             self.draws.append(_as_variables(call, out))
             # Half precision has too few numbers for a repeated pair to mean anything.
-            if self._want_states and op.base in UNIFORM and out.element_size() >= 4:
+            fine = op.base in (*UNIFORM, "exponential") and out.element_size() >= 4
+            if self._want_states and fine:
                 self.uniforms.append(self.draws[-1].ravel().tolist())
         else:
             self.unknown.append(op.name)
@@ -77,6 +79,9 @@ class Recorder(TorchDispatchMode):
 
 
 UNIFORM = ("rand", "rand_like", "uniform")
+
+UNSURE = Problem("unsure", "two runners of a race arrive together, but for rounding")
+"""In place of a predicted outcome: the row is not compared."""
 
 
 def _state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -89,7 +94,9 @@ def _state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
 
 def _as_variables(call: Call, out: Any) -> Any:
     low, high = limits(call)
-    if call.op.base in UNIFORM:
+    if call.op.base == "exponential":
+        k = exponential(out.dtype, rate_of(call)).nearest(out)
+    elif call.op.base in UNIFORM:
         kind = uniform(out.dtype, low, high)
         k = kind.nearest(out)
         if kind.wrapped:  # not wrapped, and then the draw; both ways to the start are alike
@@ -111,17 +118,34 @@ def _lehmer(permutation: Any) -> Any:
 
 
 class Atlas:
-    """The cells of one program, as arrays: predicts the outcome of given draws."""
+    """The cells of one program, as arrays: predicts the outcome of given draws.
+
+    A race is no draw. Who wins it follows from its noise, and is worked out from that.
+    """
 
     def __init__(self, cells: list[Cell]) -> None:
         self.outcomes = [cell.outcome for cell in cells]
-        self.width = max((len(cell.box) for cell in cells), default=0)
+        races = [cell.races for cell in cells]
+        drawn = [
+            [at for at in range(len(cell.box)) if at not in among]
+            for cell, among in zip(cells, races, strict=True)
+        ]
+        self.width = max(map(len, drawn), default=0)
         shape = (len(cells), self.width)
         # A variable that a cell does not have must be absent from the draws: -1.
         self.low, self.high = np.full(shape, -1, np.int64), np.zeros(shape, np.int64)
-        for row, cell in enumerate(cells):
-            for at, (low, high) in enumerate(cell.box):
-                self.low[row, at], self.high[row, at] = low, high
+        self.finishes: list[list[Finish]] = []
+        for row, (cell, found) in enumerate(zip(cells, drawn, strict=True)):
+            for column, at in enumerate(found):
+                self.low[row, column], self.high[row, column] = cell.box[at]
+            column_of = {at: column for column, at in enumerate(found)}
+            self.finishes.append(
+                [
+                    (_lanes(race, column_of), *cell.box[at])
+                    for at, race in races[row].items()
+                    if cell.box[at] != (0, race.size)
+                ]
+            )
 
     def predict(self, draws: Any) -> list[Outcome | None]:
         """Return the predicted outcome of each row of draws [n, variables]; -1 marks no draw."""
@@ -130,13 +154,54 @@ class Atlas:
         padded[:, :width] = draws
         surplus = (padded[:, self.width :] >= 0).any(1)
         found = np.full(n, -1, np.int64)
+        unsure = np.zeros(n, bool)
+        ran: dict[tuple[Lane, ...], Any] = {}
         for row in range(len(self.outcomes)):
             inside = (
                 (padded[:, : self.width] >= self.low[row])
                 & (padded[:, : self.width] < self.high[row])
-            ).all(1)
-            found[inside & ~surplus] = row
-        return [None if row < 0 else self.outcomes[row] for row in found]
+            ).all(1) & ~surplus
+            for lanes, low, high in self.finishes[row]:
+                if lanes not in ran:
+                    ran[lanes] = _run(lanes, padded)
+                first, close = ran[lanes]
+                unsure |= inside & close
+                inside &= (first >= low) & (first < high)
+            found[inside] = row
+        told = [None if row < 0 else self.outcomes[row] for row in found]
+        return [UNSURE if doubt else outcome for outcome, doubt in zip(told, unsure, strict=True)]
+
+
+Lane = tuple[int, int, bool, float]
+"""A runner of a race: the column of its noise or -1, its size, whether it falls, the rate."""
+
+Finish = tuple[tuple[Lane, ...], int, int]
+"""A race, and the interval in which the place of its winner lies."""
+
+
+def _lanes(race: Race, column_of: dict[int, int]) -> tuple[Lane, ...]:
+    return tuple((column_of.get(r.noise, -1), r.size, r.falls, r.rate) for r in race.runners)
+
+
+def _run(lanes: tuple[Lane, ...], draws: Any) -> tuple[Any, Any]:
+    """Return the place of each row's winner, and whether another arrives close behind."""
+    times = np.full((len(draws), len(lanes)), np.inf)
+    blur = np.zeros(times.shape)
+    with np.errstate(all="ignore"):  # rows without these draws come out as anything
+        for place, (column, size, falls, rate) in enumerate(lanes):
+            if not rate:
+                continue
+            noise = np.ones(len(draws))
+            if column >= 0:
+                unit = (draws[:, column] + 0.5) / size
+                noise = -np.log1p(-unit) if falls else -np.log(unit)
+            times[:, place] = noise / rate
+            # Rounding of the scores, and steps of the grid.
+            blur[:, place] = 2.0**-19 * times[:, place] + 2.0**-22 / rate
+        first = times.argmin(1)
+        best = np.take_along_axis(times + blur, first[:, None], 1)
+        close = (times - blur <= best).sum(1) > 1
+    return first, close
 
 
 @dataclass
@@ -159,41 +224,51 @@ class Audit:
         self.misses += other.misses
         self.example = self.example or other.example
 
-    def bound(self, risk: float = 1e-6) -> float | None:
-        """Return b with: if no row missed, the law is off by at most b in TV, but for `risk`."""
-        return log(1 / risk) / self.rows if self.rows and not self.misses else None
+
+def bound(rows: float, laws: int = 1, risk: float = 1e-6) -> float:
+    """Return b with: if none of `rows` draws missed, a law is off by at most b in TV.
+
+    Args:
+        rows: draws from each law.
+        laws: how many laws this is said of at once.
+        risk: that it is wrong for any of them.
+    """
+    return min(1.0, log(laws / risk) / rows)
 
 
-def audit(
-    measured: Measured,
-    sample: Sample,
-    rows: int,
-    single: int,
-    seed: int,
-) -> Audit:
+def row_work(sample: Sample, seed: int) -> int | None:
+    """Return how many operations a batched call runs for each row on its own.
+
+    Such rows are as slow as calls of one row, so fewer of them are compared. None if the draws do
+    not fall to the rows one by one, so that only calls of one row can be compared.
+    """
+    with states_kept(), one_thread():
+        ambient(seed)
+        few, more = (_recorded(sample, n, seed)[0] for n in (16, 32))
+    if any(len(d) != 32 for d in more.draws):
+        return None
+    return max(0, more.operations - few.operations) // 16
+
+
+def audit(measured: Measured, sample: Sample, rows: int, calls: int, seed: int) -> Audit:
     """Compare real runs with the measured cells.
 
     Args:
         measured: cells of `sample(1, seed)`.
         sample: (n, seed) to n outcomes, on the subject's own random numbers.
-        rows: rows of batched calls, tried first.
-        single: calls of one row each, if the batch does not draw row by row.
+        rows: rows of batched calls, tried first; 0 if these are known not to draw row by row.
+        calls: calls of one row each, if the batch does not draw row by row.
         seed: of the first call.
     """
     atlas = Atlas(measured.cells)
     with states_kept(), one_thread():
         ambient(seed)
-        return _in_batches(atlas, sample, rows, single, seed) or _singly(
-            atlas, sample, single, seed
-        )
+        found = _in_batches(atlas, sample, rows, seed) if rows else None
+        return found or _singly(atlas, sample, calls, seed)
 
 
-def _in_batches(atlas: Atlas, sample: Sample, rows: int, single: int, seed: int) -> Audit | None:
+def _in_batches(atlas: Atlas, sample: Sample, rows: int, seed: int) -> Audit | None:
     """Compare rows of batched calls; None if their draws do not fall to the rows one by one."""
-    few, more = (_recorded(sample, n, seed)[0] for n in (16, 32))
-    # What a call does for each row on its own is as slow as calls of one row: do less of it.
-    own_work = max(0, more.operations - few.operations) // 16
-    rows = max(single, rows // (1 + own_work))
     total = Audit()
     for start in range(0, rows, MOST_ROWS):
         n = min(MOST_ROWS, rows - start)
@@ -231,6 +306,7 @@ def _recorded(sample: Sample, n: int, seed: int) -> tuple[Recorder, list[Outcome
 
 
 def _compare(predicted: list[Outcome | None], seen: list[Outcome]) -> Audit:
-    missed = [(a, b) for a, b in zip(predicted, seen, strict=True) if a != b]
+    sure = [(a, b) for a, b in zip(predicted, seen, strict=True) if a is not UNSURE]
+    missed = [(a, b) for a, b in sure if a != b]
     example = f"predicted {missed[0][0]}, saw {missed[0][1]}" if missed else ""
-    return Audit(len(seen), len(missed), example)
+    return Audit(len(sure), len(missed), example)

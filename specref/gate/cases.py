@@ -8,7 +8,7 @@ each is an exact rational, each row is divided by its exact sum.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -61,7 +61,7 @@ class Case:
         """Whether the case is handed over as a chain."""
         return self.shape == "chain"
 
-    @property
+    @cached_property
     def gamma(self) -> int:
         """Largest number of tokens a round can accept: the depth of the draft."""
         depths = [0]
@@ -126,17 +126,19 @@ class Case:
         return self._tile(first, n), self._tile(following, n)
 
     def _tiled(self, n: int) -> tuple[Any, ...]:
+        return tuple(self._tile(part, n) for part in self._parts)
+
+    @cached_property
+    def _parts(self) -> tuple[Any, ...]:
         p, q = np.array(self.p, np.float64), np.array(self.q, np.float64)
         if self.chain:
-            parts: tuple[Any, ...] = (p, q[:-1], np.array(self.tokens, np.int64))
-        else:
-            tokens = np.array((-1, *self.tokens), np.int64)
-            parts = (p, q, tokens, np.array((-1, *self.parents), np.int64))
-        return tuple(self._tile(part, n) for part in parts)
+            return p, q[:-1], np.array(self.tokens, np.int64)
+        tokens = np.array((-1, *self.tokens), np.int64)
+        return p, q, tokens, np.array((-1, *self.parents), np.int64)
 
     @staticmethod
     def _tile(part: Any, n: int) -> Any:
-        return np.broadcast_to(part, (n, *part.shape)).copy()
+        return np.tile(part, (n, *[1] * part.ndim)) if n > 1 else part[None].copy()
 
     @property
     def dtype(self) -> str:
@@ -152,6 +154,22 @@ class Case:
             self.tokens,
             self.parents,
         )
+
+    def with_draft(
+        self, tokens: tuple[int, ...], parents: tuple[int, ...], q: tuple[Floats, ...]
+    ) -> "Case":
+        """Return the case of another draft, where row d of this one is the law at depth d.
+
+        Args:
+            tokens, parents: of its nodes 1, 2, ...
+            q: its declared rows; those that it does not have are this case's.
+        """
+        depths = [0]
+        for parent in parents:
+            depths.append(depths[parent] + 1)
+        declared = (*q, *(self.q[depth] for depth in depths[len(q) :]))[: len(depths)]
+        p = tuple(self.p[depth] for depth in depths)
+        return Case(p, declared, tokens, parents, self.rule, self.shape)
 
     def to_json(self) -> dict[str, Any]:
         """Return the case as JSON data; floats are exact, as hexadecimal strings."""
@@ -375,9 +393,16 @@ def fixtures(shape: str, thorough: bool) -> list[Fixture]:
     return small + large
 
 
-def rounds_fixture(shape: str) -> Fixture:
-    """Return the fixture on which rounds follow one another."""
-    return Fixture("small", *_SMALL, 1) if shape == "chain" else Fixture("pair", *_PAIR, (2,))
+def rounds_fixture(shape: str, least: bool = False) -> Fixture:
+    """Return the fixture on which rounds follow one another.
+
+    Args:
+        shape: "chain" or "tree".
+        least: take two tokens, where every cell of two rounds costs many questions.
+    """
+    if shape == "chain":
+        return Fixture("pair", *_PAIR, 1) if least else Fixture("small", *_SMALL, 1)
+    return Fixture("pair", *_PAIR, (2,))
 
 
 def sampled_fixtures(shape: str) -> list[Fixture]:

@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from math import log, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specref.choice import law
 from specref.decode import complete, target_law
 from specref.dist import as_fraction, tv
 from specref.draft import Node
 from specref.gate.cases import UNIT, Case, Fixture, exact
-from specref.gate.subject import Outcome, Problem
+from specref.gate.cell import Measured
+from specref.gate.subject import Outcome, Problem, Proposal
 from specref.model import Model
 from specref.rules import RULES
-
-if TYPE_CHECKING:  # a measurement needs torch; what it is compared with does not
-    from specref.gate.measure import Measured
 
 Mass = dict[Any, Fraction]
 
@@ -41,7 +39,7 @@ class Reading:
 
     case: Case
     weight: Fraction
-    measured: "Measured"
+    measured: Measured
 
     @cached_property
     def root(self) -> Node:
@@ -52,6 +50,16 @@ class Reading:
     def got(self) -> dict[Outcome, Fraction]:
         """The measured law."""
         return self.measured.law
+
+    def read_again(self, measured: Measured) -> None:
+        """Put a better measurement in place of the first."""
+        self.measured = measured
+        self.__dict__.pop("got", None)
+
+    @property
+    def limit(self) -> float:
+        """The largest TV that rounding, and what probes may have missed, explain."""
+        return band_of(self.case) + self.measured.missed
 
     @cached_property
     def chance(self) -> Fraction:
@@ -83,6 +91,21 @@ class Reading:
                 return None
             node = below
         return node
+
+
+@dataclass
+class Measurement:
+    """What was measured under one rule.
+
+    Attributes:
+        rule: the rule, or None for losslessness alone.
+        dtype: the type in which laws were handed over.
+        groups: the readings of all drafts of each pair of models.
+    """
+
+    rule: str | None
+    dtype: str
+    groups: list[tuple[Fixture, list[Reading]]]
 
 
 @dataclass
@@ -191,7 +214,7 @@ def _compared(reading: Reading, key: Callable[[tuple[int, ...]], Hashable]) -> D
     # Mass in excess of the rule's: the TV, if there are no problems; if there are, as little as
     # the outcomes that they stand for leave possible.
     excess = sum((max(m - wanted.get(k, 0), Fraction(0)) for k, m in got.items()), Fraction(0))
-    return Deviation(reading, excess, band_of(reading.case), outcomes=parted)
+    return Deviation(reading, excess, reading.limit, outcomes=parted)
 
 
 def _grouped(masses: Mapping[Any, Fraction], key: Callable[[Any], Hashable]) -> Mass:
@@ -223,7 +246,7 @@ def _last_tokens(reading: Reading, leaf: bool) -> Deviation:
         total += min(mass_a, mass_b) * gap
         parted |= {(*path, x) for x in a if a[x] / mass_a != b.get(x, 0) / mass_b}
     # Dividing by the mass of the path can double the rounding of its parts.
-    return Deviation(reading, total, 2 * band_of(reading.case), outcomes=frozenset(parted))
+    return Deviation(reading, total, 2 * reading.limit, outcomes=frozenset(parted))
 
 
 def _by_path(masses: Mapping[Any, Fraction]) -> dict[tuple[int, ...], dict[int, Fraction]]:
@@ -279,31 +302,29 @@ class JointDeviation:
 def joint(fixture: Fixture, readings: Iterable[Reading], dtype: str) -> JointDeviation:
     """Compare the law of gamma+1 tokens, over all drafts, with the target's."""
     emitted: defaultdict[Any, Fraction] = defaultdict(Fraction)
+    missed = 0.0
     for reading in readings:
+        missed += float(reading.weight) * reading.measured.missed
         for outcome, mass in reading.got.items():
             emitted[outcome] += mass * reading.weight
-    return fixture_texts(fixture, dict(emitted), fixture.gamma + 1, dtype)
+    return fixture_texts(fixture, dict(emitted), fixture.gamma + 1, dtype, missed)
 
 
 def fixture_texts(
-    fixture: Fixture, emitted: Mapping[Any, Fraction], length: int, dtype: str
+    fixture: Fixture, emitted: Mapping[Any, Fraction], length: int, dtype: str, missed: float
 ) -> JointDeviation:
     """Compare emitted texts, continued by the target to `length` tokens, with the target alone."""
-    limit = band(fixture.vocab, length, dtype)
+    limit = band(fixture.vocab, length, dtype) + missed
     target = partial(fixture.target, dtype=dtype)
     return _texts(fixture.name, fixture.to_json(), target, emitted, length, limit)
 
 
-def case_texts(case: Case, emitted: Mapping[Any, Fraction]) -> JointDeviation:
-    """Compare emitted texts with the target whose law at each position is that of the chain."""
+def case_texts(case: Case, emitted: Mapping[Any, Fraction], missed: float) -> JointDeviation:
+    """Compare emitted texts with a target whose law at each depth is that row of the case."""
     rows = [exact(row, case.dtype) for row in case.p]
+    limit = band(case.vocab, len(rows), case.dtype) + missed
     return _texts(
-        "its own drafts",
-        case.to_json(),
-        lambda context: rows[len(context)],
-        emitted,
-        len(rows),
-        band_of(case),
+        "its own drafts", case.to_json(), lambda text: rows[len(text)], emitted, len(rows), limit
     )
 
 
@@ -339,32 +360,38 @@ class Contract:
     got: Mass
 
 
-def contract(measured: Mapping[Any, Fraction]) -> Contract:
-    """Compare proposals with their declared q.
+def contract(
+    measured: Mapping[Proposal, Fraction],
+    siblings: Callable[[tuple[float, ...], int], Mapping[tuple[int, ...], Fraction]],
+) -> Contract:
+    """Compare proposals with their declared q, given all that was drafted before.
 
-    A draft may be shorter than gamma, if its length was settled before the token that it lacks was
-    looked at: then the tokens that are there still follow q.
+    A node may have fewer children than the draft has room for, if their number was settled before
+    they were looked at: those that are there still follow q.
 
     Args:
-        measured: mass by (tokens, q rows) of one proposal.
+        measured: mass by proposal.
+        siblings: from a row of q and a number of children to the law of their tokens.
     """
-    total, worst = Fraction(0), Contract(Fraction(0), {}, {})
-    peak = Fraction(-1)
-    for at in range(max(len(tokens) for tokens, _ in measured)):
-        groups: defaultdict[Any, defaultdict[int, Fraction]] = defaultdict(
-            lambda: defaultdict(Fraction)
-        )
-        for (tokens, q), mass in measured.items():
-            if len(tokens) > at:
-                groups[tokens[:at], q[: at + 1]][tokens[at]] += mass
-        for (prefix, q), masses in groups.items():
-            mass = sum(masses.values(), Fraction(0))
-            declared = {x: as_fraction(w) for x, w in enumerate(exact(q[at], "float64")) if w}
-            got = {x: m / mass for x, m in masses.items()}
-            gap = mass * tv(got, declared)
-            total += gap
-            if gap > peak:
-                peak = gap
-                wanted = {(*prefix, x): w for x, w in declared.items()}
-                worst = Contract(total, wanted, {(*prefix, x): m for x, m in got.items()})
-    return Contract(total, worst.wanted, worst.got)
+    groups: defaultdict[Any, defaultdict[tuple[int, ...], Fraction]] = defaultdict(
+        lambda: defaultdict(Fraction)
+    )
+    for draft, mass in measured.items():
+        for node in sorted(set(draft.parents)):
+            below = [at for at, parent in enumerate(draft.parents) if parent == node]
+            before = draft.tokens[: below[0]], draft.parents[: below[0]], draft.q[: node + 1]
+            groups[before, len(below)][tuple(draft.tokens[at] for at in below)] += mass
+    total, peak = Fraction(0), Fraction(-1)
+    wanted: Mass = {}
+    got: Mass = {}
+    for ((tokens, _, q), count), masses in groups.items():
+        mass = sum(masses.values(), Fraction(0))
+        declared = siblings(q[-1], count)
+        seen = {drawn: m / mass for drawn, m in masses.items()}
+        gap = mass * Fraction(tv(seen, declared))
+        total += gap
+        if gap > peak:
+            peak = gap
+            wanted = {(*tokens, *drawn): m for drawn, m in declared.items() if m}
+            got = {(*tokens, *drawn): m for drawn, m in seen.items()}
+    return Contract(total, wanted, got)

@@ -1,46 +1,94 @@
 """Name the fault: which wrong sampler has exactly the law that was measured?"""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import inf, log
 from typing import Any
 
 from specref.choice import law
 from specref.dist import as_fraction, tv
-from specref.draft import Drafter, Node
+from specref.draft import DRAFTS, Drafter, Node
 from specref.faults import FAULTS
 from specref.gate.cases import Case, exact
 from specref.gate.checks import Deviation, Reading, band_of
-from specref.rules import RULES
+from specref.gate.report import NearestFault
+from specref.gate.subject import Subject
+from specref.model import Model
+from specref.rules import RULES, Verify
 
 MOST_READINGS = 24
 """So many cases tell all known faults apart that can be told apart."""
 
 
-def nearest(readings: Sequence[Reading], shape: str, rule: str | None) -> dict[str, Any] | None:
-    """Return the faults whose conditional law is the measured one, or the one it resembles.
+def nearest(readings: Sequence[Reading], subject: Subject, rule: str | None) -> NearestFault | None:
+    """Return the known samplers whose law on given drafts is the measured one, or the one it nears.
+
+    Honest rules are candidates like faults are: a sampler may be right, and another rule than it
+    says. If the verifier is the declared rule, what is wrong can only be the law of the drafts that
+    it is given, so only faults with the subject's own kind of drafts are left.
 
     Args:
         readings: measured cases; the most telling are picked.
-        shape: "chain" or "tree".
-        rule: the declared rule, if any. Without one, honest rules are candidates too.
+        subject: whose readings they are.
+        rule: the rule that it is held to, if any.
     """
     chosen = _telling(readings, rule)
-    if rule is not None and _farthest(RULES[rule].verify, [r for r in chosen if r.defined]) <= 1:
-        return None  # the verifier is right; what is wrong lies outside of these readings
-    candidates = {
+    faults = {
         name: fault.rule.verify
         for name, fault in FAULTS.items()
-        if fault.verify is not None and fault.rule.shape == shape
+        if fault.verify is not None and fault.rule.shape == subject.shape
     }
-    if rule is None:
-        candidates |= {
-            f"rule {name}": entry.verify for name, entry in RULES.items() if entry.shape == shape
-        }
-    distance = {name: _farthest(verify, chosen) for name, verify in candidates.items()}
-    return _answer(distance, rule)
+    honest = {f"rule {n}": e.verify for n, e in RULES.items() if e.shape == subject.shape}
+    if rule is not None:
+        declared = honest.pop(f"rule {rule}")
+        if _farthest(declared, [r for r in chosen if r.defined], 0.0) <= 1:
+            given = {n: v for n, v in faults.items() if FAULTS[n].draft is subject.drafter}
+            return _answer(_distances(given, chosen), rule)
+    right = _distances(honest, chosen)
+    distance = _distances(faults, chosen)
+    # Where the right rule matches, its faults that match are those that hide in rounding.
+    plain = {n: d for n, d in distance.items() if right.get(f"rule {FAULTS[n].base}", inf) > 1}
+    if rule is not None:
+        right["declared"] = _farthest(declared, chosen)
+    return _answer(right | plain, rule, min(right.values(), default=inf) / 2)
 
 
-def nearest_edge(deviation: Deviation, shape: str, rule: str | None) -> dict[str, Any] | None:
+def likeliest(
+    roots: Sequence[Node], seen: Mapping[tuple[int, Any], int], shape: str
+) -> NearestFault | None:
+    """Return the fault under which counts are clearly likelier than under honest rules, if any.
+
+    Args:
+        roots: the drafts.
+        seen: counts by (number of the draft, outcome).
+        shape: "chain" or "tree".
+    """
+    candidates = {n: f.rule.verify for n, f in FAULTS.items() if f.verify and f.rule.shape == shape}
+    candidates |= {f"rule {n}": e.verify for n, e in RULES.items() if e.shape == shape}
+
+    def surprise(verify: Verify) -> float:
+        masses = [_law(verify, root) or {} for root in roots]
+        total = 0.0
+        for (index, outcome), count in seen.items():
+            mass = masses[index].get(outcome, 0)
+            total -= count * log(mass) if mass else -inf
+        return total
+
+    # No law does better than the frequencies themselves: what is beyond their surprise counts.
+    drawn: Counter[int] = Counter()
+    for (index, _), count in seen.items():
+        drawn[index] += count
+    least = -sum(count * log(count / drawn[index]) for (index, _), count in seen.items())
+    excess = {name: surprise(verify) - least for name, verify in candidates.items()}
+    closest = min(excess, key=lambda name: excess[name])
+    honest = min(excess[name] for name in excess if name not in FAULTS)
+    if closest not in FAULTS or excess[closest] == inf or excess[closest] > honest / 2:
+        return None
+    return _named(closest, [])
+
+
+def nearest_edge(deviation: Deviation, shape: str, rule: str | None) -> NearestFault | None:
     """Return the faults that give the impossible outcome with the measured probability.
 
     Only they count: elsewhere the laws differ by less than rounding, as honest ones do.
@@ -50,29 +98,36 @@ def nearest_edge(deviation: Deviation, shape: str, rule: str | None) -> dict[str
     for name, fault in FAULTS.items():
         if fault.verify is None or fault.rule.shape != shape:
             continue
-        masses = _law(fault.rule.verify, reading.root)
+        masses = _law(fault.rule.verify, reading.root) or {}
         mass = sum((masses.get(out, Fraction(0)) for out in deviation.outcomes), Fraction(0))
         distance[name] = float(2 * abs(mass - deviation.tv) / deviation.tv)
-    return _answer(distance, rule, resembles=False)
+    return _answer(distance, rule)
 
 
 def nearest_drafter(
     measured: dict[tuple[int, ...], Fraction], case: Case, limit: float
-) -> dict[str, Any] | None:
+) -> NearestFault | None:
     """Return the faults whose drafts have the measured law of proposals on a chain's q rows."""
     p = [exact(row, case.dtype) for row in case.p]
     q = [exact(row, case.dtype) for row in case.q]
+
+    def drafts(drafter: Drafter) -> dict[tuple[int, ...], Fraction]:
+        return proposals_law(
+            drafter, lambda text: p[len(text)], lambda text: q[len(text)], case.gamma
+        )
+
+    honest = drafts(DRAFTS["with_replacement"])
     distance: dict[str, float] = {}
     for name, fault in FAULTS.items():
         if fault.draft is not None and fault.rule.shape == "chain":
-            wanted = proposals_law(
-                fault.draft, lambda text: p[len(text)], lambda text: q[len(text)], case.gamma
-            )
+            wanted = drafts(fault.draft)
             distance[name] = float(tv(measured, wanted)) / limit
-    return _answer(distance, None)
+    return _answer(distance, None, float(tv(measured, honest)) / limit / 2)
 
 
-def proposals_law(drafter: Drafter, p: Any, q: Any, gamma: int) -> dict[Any, Fraction]:
+def proposals_law(
+    drafter: Drafter, p: Model, q: Model, gamma: int
+) -> dict[tuple[int, ...], Fraction]:
     """Return the exact law of the tokens a chain drafter proposes."""
 
     def program(choose: Any) -> Any:
@@ -100,43 +155,61 @@ def _telling(readings: Sequence[Reading], rule: str | None) -> list[Reading]:
     return chosen
 
 
-def _farthest(verify: Any, readings: Iterable[Reading]) -> float:
-    """Return the largest distance of a law from the measured one, in units of rounding."""
+def _farthest(verify: Verify, readings: Iterable[Reading], otherwise: float = inf) -> float:
+    """Return the largest distance of a law from the measured one, in units of rounding.
+
+    Args:
+        verify: whose law; looked at where it has one.
+        readings: what was measured.
+        otherwise: the answer if it has none on any of them.
+    """
+    laws = [(_law(verify, reading.root), reading) for reading in readings]
     return max(
-        (float(tv(_law(verify, r.root), r.got)) / band_of(r.case) for r in readings), default=0.0
+        (float(tv(has, r.got)) / band_of(r.case) for has, r in laws if has is not None),
+        default=otherwise,
     )
 
 
-def _law(verify: Any, root: Node) -> dict[Any, Fraction]:
-    return {out: as_fraction(mass) for out, mass in law(lambda c: verify(root, c)).items()}
+def _law(verify: Verify, root: Node) -> dict[Any, Fraction] | None:
+    """Return an exact law; None on drafts that the drafter of a rule never gives it."""
+    try:
+        return {out: as_fraction(mass) for out, mass in law(lambda c: verify(root, c)).items()}
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _distances(candidates: Mapping[str, Verify], readings: Iterable[Reading]) -> dict[str, float]:
+    return {name: _farthest(verify, readings) for name, verify in candidates.items()}
 
 
 def _answer(
-    distance: dict[str, float], rule: str | None, resembles: bool = True
-) -> dict[str, Any] | None:
-    """Turn distances, in units of what rounding allows, into names."""
-    if not distance:
-        return None
+    distance: Mapping[str, float], rule: str | None, resembles: float = 0.0
+) -> NearestFault | None:
+    """Turn distances, in units of what rounding allows, into names.
+
+    Args:
+        distance: by candidate.
+        rule: faults of this rule come first.
+        resembles: a candidate that does not match is named only if it is nearer than this.
+    """
 
     def preference(name: str) -> tuple[bool, float]:
         fault = FAULTS.get(name)
         return (rule is not None and (fault is None or fault.base != rule), distance[name])
 
     matches = sorted((name for name, d in distance.items() if d <= 1), key=preference)
-    closest = min(distance, key=lambda name: distance[name])
-    if not matches and not resembles:
-        return None
-    named = matches[0] if matches else closest
-    fault = FAULTS.get(named)
+    if matches:
+        return _named(matches[0], matches)
+    closest = min(distance, key=lambda name: distance[name], default="")
+    return _named(closest, []) if closest and distance[closest] < resembles else None
+
+
+def _named(name: str, matches: list[str]) -> NearestFault:
+    fault = FAULTS.get(name)
     return {
         "matches": matches,
-        "resembles": None if matches else closest,
-        "computed": fault.computed if fault else f"this is the law of the {named}",
+        "resembles": None if matches else name,
+        "computed": fault.computed if fault else f"this is the law of the {name}",
         "should": fault.should if fault else "",
         "links": list(fault.links) if fault else [],
     }
-
-
-def names(diagnosis: dict[str, Any] | None) -> Iterable[str]:
-    """Return the names of the faults that match."""
-    return diagnosis["matches"] if diagnosis else []

@@ -21,6 +21,8 @@ ALARM = 1e-6
 """Risk of a false alarm, for a whole run."""
 RISK = 1e-6
 """Risk that a certificate is wrong, for each."""
+LOOKS = 32
+"""A certificate may be read at so many numbers of draws: its risk is divided by this."""
 
 
 def log_e_value(
@@ -57,8 +59,9 @@ def log_e_value(
 def certified_tv(expected: Mapping[Any, Number], counts: Mapping[Any, int]) -> float:
     """Return a bound on the TV from `expected` that holds with probability 1 - RISK.
 
-    TV(Q, P) <= TV(empirical, P) + sqrt((K-1)/n)/2 + sqrt(ln(1/b)/(2n)): Cauchy-Schwarz for the mean
-    of the empirical distance, McDiarmid for its fluctuation.
+    TV(Q, P) <= TV(empirical, P) + sqrt(K/n)/2 + sqrt(ln(1/b)/(2n)): Cauchy-Schwarz for the mean of
+    the empirical distance on K outcomes and "anything else", McDiarmid for its fluctuation; it
+    holds at `LOOKS` numbers of draws at once.
     """
     n = sum(counts.values())
     if n == 0:
@@ -66,16 +69,16 @@ def certified_tv(expected: Mapping[Any, Number], counts: Mapping[Any, int]) -> f
     size = sum(1 for mass in expected.values() if mass > 0)
     outcomes = expected.keys() | counts.keys()
     gap = sum(abs(counts.get(o, 0) / n - float(expected.get(o, 0))) for o in outcomes) / 2
-    return gap + sqrt((size - 1) / n) / 2 + sqrt(log(1 / RISK) / (2 * n))
+    return gap + sqrt(size / n) / 2 + sqrt(log(LOOKS / RISK) / (2 * n))
 
 
 def rows_needed(outcomes: int, tv: float) -> int:
     """Return how many draws certify `tv` on K outcomes, if the sampler is right.
 
     >>> rows_needed(16, 0.02)
-    208370
+    243986
     """
-    return ceil(((sqrt(outcomes - 1) + sqrt(2 * log(1 / RISK))) / tv) ** 2)
+    return ceil(((sqrt(outcomes) + sqrt(2 * log(LOOKS / RISK))) / tv) ** 2)
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,13 @@ class Evidence:
     impossible: Any
     gap: float
 
-    def verdict(self, tv: float, checks: int) -> str:
+    def alarm(self, tests: int) -> bool:
+        """Whether this refutes the law, with a risk of `ALARM` over so many tests."""
+        return self.impossible is not None or self.log_e >= log(tests / ALARM)
+
+    def verdict(self, tv: float, tests: int) -> str:
         """Return "fail", "pass" (the certified TV is at most `tv`) or "inconclusive"."""
-        if self.impossible is not None or self.log_e >= log(checks / ALARM):
+        if self.alarm(tests):
             return "fail"
         return "pass" if self.bound <= tv else "inconclusive"
 

@@ -8,65 +8,19 @@ A guard looks for draws that the tape does not see: cells are run again under an
 and must give the same output. The other guard is `gate.audit`.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
 
+from specref.gate.cell import Cell, Measured
 from specref.gate.seeds import ambient, one_thread, seed_of, states_kept
 from specref.gate.subject import Outcome, Problem
-from specref.gate.tape import Box, Draw, Place, Tape
+from specref.gate.tape import Tape
+from specref.gate.variable import Box, Draw, Place
+
+__all__ = ["Cell", "Measured", "Program", "measure"]
 
 Program = Callable[[Tape, int], Outcome]
 """A function of a tape and of the seed that the subject is given, which must not matter."""
-
-
-@dataclass
-class Cell:
-    """A box of draws and what the program gives on it."""
-
-    box: Box
-    outcome: Outcome
-    mass: Fraction
-    cuts: tuple[Place, ...]
-
-
-@dataclass
-class Measured:
-    """The law of a program as far as it was read.
-
-    Attributes:
-        cells: they cover the cube unless the budget ran out.
-        escapes: why the cells prove nothing; empty if they do.
-        calls: runs of the program.
-        complete: whether the whole cube is covered.
-    """
-
-    cells: list[Cell] = field(default_factory=list)
-    escapes: list[str] = field(default_factory=list)
-    calls: int = 0
-    complete: bool = True
-
-    @property
-    def law(self) -> dict[Outcome, Fraction]:
-        """Mass by outcome."""
-        out: defaultdict[Outcome, Fraction] = defaultdict(Fraction)
-        for cell in self.cells:
-            out[cell.outcome] += cell.mass
-        return dict(out)
-
-    @property
-    def exact(self) -> bool:
-        """Whether the law is the program's, given that no draw leaves torch unseen."""
-        return self.complete and not self.escapes
-
-    def where(self, outcomes: set[Outcome]) -> str:
-        """Return the comparisons behind some outcomes, those of the smallest cell first."""
-        found: dict[str, None] = {}
-        for cell in sorted(self.cells, key=lambda cell: cell.mass):
-            if cell.outcome in outcomes:
-                found |= dict.fromkeys(str(cut) for cut in cell.cuts)
-        return "; ".join(list(found)[:2])
 
 
 def measure(program: Program, budget: int, replays: int = 2) -> Measured:
@@ -94,8 +48,10 @@ def measure(program: Program, budget: int, replays: int = 2) -> Measured:
             mass = Fraction(1)
             for variable, (low, high) in zip(tape.run.variables, cell, strict=True):
                 mass *= variable.mass(low, high)
+            if not mass:
+                continue  # a second race on the same noise never ends like this
             cuts = tuple(place for places in tape.run.cuts for place in places)
-            got.cells.append(Cell(cell, outcome, mass, cuts))
+            got.cells.append(Cell(cell, outcome, mass, cuts, tuple(tape.run.variables)))
             if len(got.cells) <= replays or len(got.cells) % 8 == 0:
                 again += _again(program, got.cells[-1], got)
             while not todo and again < replays and not got.escapes:

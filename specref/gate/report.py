@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, TypedDict
 
 from specref.dist import as_fraction
-from specref.gate.subject import UsageError
 
 FORMAT = "specref-report/1"
 REPLAY_FORMAT = "specref-replay/1"
@@ -29,8 +28,28 @@ CLAIMS = {
 }
 """What is claimed of a subject, in the order checked."""
 
+SEVERITIES = ("law", "edge", "stream", "contract", "crash")
+"""What kind of failure, whatever the claim."""
+
 MEASURED = "measured law"
 SAMPLES = "samples"
+
+
+class NearestFault(TypedDict):
+    """What is known of a law that was measured.
+
+    Attributes:
+        matches: names of the faults, or "rule NAME", that have exactly this law; best guess first.
+        resembles: if none has, one that comes near, or None.
+        computed, should: what the first of them computes, and what it should.
+        links: where it was seen.
+    """
+
+    matches: list[str]
+    resembles: str | None
+    computed: str
+    should: str
+    links: list[str]
 
 
 @dataclass
@@ -51,9 +70,10 @@ class Finding:
         expected, measured: laws on that case, by outcome, as fractions.
         nearest_fault: known faults with exactly this law, or the one it resembles.
         where: operation and source line of the comparison that set the cuts, where known.
-        replay: the command that repeats it, once a replay file is written.
+        replay: the command that repeats it, once a replay file is written; none for an object.
         calls: runs of the subject that went into it.
-        bound: audited bound on what the tape may have missed, beside a measured TV.
+        bound: audited bound on what a measured TV may have missed, on average over the pairs of
+            models.
     """
 
     claim: str
@@ -66,7 +86,7 @@ class Finding:
     case: dict[str, Any] | None = None
     expected: dict[str, str] | None = None
     measured: dict[str, str] | None = None
-    nearest_fault: dict[str, Any] | None = None
+    nearest_fault: NearestFault | None = None
     where: str = ""
     replay: str = ""
     calls: int = 0
@@ -84,16 +104,19 @@ class Report:
 
     Attributes:
         subject: how it was named; `name` is what it calls itself.
+        source: what loads it again from any directory; empty for an object that was passed.
         profile, seed: what the gate was run with.
         drafts: the drafts that it was tried on.
         findings: every check, passed ones too, in order.
         escapes: what kept the tape from reading the law.
-        calls, cells: runs of the subject on the tape, and cells found.
+        calls, cells: runs of the subject that were measured, and cells found.
         versions: of what matters for the result.
+        measurements: for a certificate, what was measured under each rule.
     """
 
     subject: str
     name: str
+    source: str
     profile: str
     seed: int
     drafts: str = ""
@@ -102,6 +125,9 @@ class Report:
     calls: int = 0
     cells: int = 0
     versions: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.measurements: list[Any] = []  # `checks.Measurement`; not part of the data
 
     @property
     def verdict(self) -> str:
@@ -130,7 +156,8 @@ class Report:
     def write(self, directory: str | Path) -> Path:
         """Write report.json and one replay file per failure; return the directory.
 
-        A later report into the same directory replaces the earlier one.
+        A later report into the same directory replaces the earlier one. Of a subject that was
+        passed as an object, the files hold the cases; `gate.replay` wants the object then.
         """
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
@@ -143,42 +170,30 @@ class Report:
             path = place / f"{label}.json"
             data = {
                 "format": REPLAY_FORMAT,
-                "subject": self.subject,
+                "subject": self.source or None,
                 "profile": self.profile,
                 "seed": self.seed,
                 "claim": finding.claim,
                 "rule": finding.rule,
+                "severity": finding.severity,
                 "case": finding.case,
             }
-            finding.replay = f"specref replay {quote(str(path))}"
+            if self.source:
+                finding.replay = f"specref replay {quote(str(path))}"
             save(path, json.dumps(data, indent=1) + "\n")
         save(place / "report.json", json.dumps(self.to_json(), indent=1) + "\n")
         return place
 
 
-def read_replay(path: str | Path) -> dict[str, Any]:
-    """Return the data of a replay file.
-
-    Raises:
-        UsageError: no such file, no JSON, or another format or version.
-    """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{path} is not JSON; pass a file that --report wrote") from None
-    if not isinstance(data, dict) or data.get("format") != REPLAY_FORMAT:
-        found = data.get("format") if isinstance(data, dict) else None
-        raise UsageError(f"{path} has format {found!r}; this version reads {REPLAY_FORMAT!r}")
-    missing = {"subject", "profile", "seed", "claim", "rule", "case"} - data.keys()
-    if missing:
-        raise UsageError(f"{path} lacks {', '.join(sorted(missing))}; write it anew with --report")
-    return data
-
-
 def save(path: Path, text: str) -> None:
-    """Write whole or not at all: an interrupt leaves the earlier file."""
+    """Write whole or not at all: an interrupt leaves the earlier file.
+
+    A link goes on pointing where it does, and what is no file, such as /dev/null, is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:

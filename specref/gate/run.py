@@ -1,7 +1,9 @@
 """Run the checks on a subject, strongest depth first, and collect the findings."""
 
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
@@ -11,10 +13,14 @@ from typing import Any
 import specref
 from specref.gate import samples
 from specref.gate.cases import Case, fixtures, sampled_fixtures
-from specref.gate.report import CLAIMS, MEASURED, Finding, Report, read_replay
-from specref.gate.seeds import seed_of, states_kept
+from specref.gate.errors import UsageError, nearest, rule_names
+from specref.gate.exact import Exact, Instrument
+from specref.gate.learned import Learned
+from specref.gate.replays import read_replay
+from specref.gate.report import CLAIMS, MEASURED, Finding, Report
+from specref.gate.seeds import one_thread, seed_of, states_kept
 from specref.gate.session import PROFILES, Profile, Progress, Session
-from specref.gate.subject import Problem, Subject, UsageError, known_rule, load, nearest
+from specref.gate.subject import Hung, Problem, Subject, load
 from specref.rules import RULES
 
 __all__ = ["PROFILES", "Profile", "check", "replay"]
@@ -44,39 +50,59 @@ def check(
     """
     loaded = subject if isinstance(subject, Subject) else load(subject)
     if rules is not None:
-        loaded = _held_to(loaded, tuple(rules))
+        loaded = _held_to(loaded, rule_names(rules, "rules"))
     report = _report(loaded, profile, seed)
-    for rule in loaded.rules or (None,):
-        session = Session(loaded, rule, report, progress or _silent)
-        with states_kept():
-            if _smoke(session) and not (find_spec("torch") and _exact(session)):
-                session.findings += samples.judge(session)
-        _close(session)
+    with closing(loaded):
+        for rule in loaded.rules or (None,):
+            session = Session(loaded, rule, report, progress or _silent)
+            with states_kept():
+                try:
+                    if _smoke(session):
+                        with one_thread():
+                            _judge(session, Exact.judge)
+                except Hung as hung:
+                    _hung(session, hung)
+            _close(session)
     return report
 
 
-def replay(path: str | Path, progress: Progress | None = None) -> Report:
+def replay(path: str | Path, progress: Progress | None = None, *, subject: Any = None) -> Report:
     """Repeat one failure from a replay file; the report holds the findings on that case alone.
 
+    Args:
+        path: a file that `Report.write` wrote.
+        progress: is told what is being done.
+        subject: instead of the one that is named in the file; an object has no name there.
+
     Raises:
-        UsageError: no such file, or one that is no replay file.
+        UsageError: no such file, one that is no replay file, or nothing that it could be tried on.
     """
     data = read_replay(path)
     claim, rule = data["claim"], data["rule"]
-    loaded = load(data["subject"])
+    named = data["subject"] if subject is None else subject
+    if named is None:
+        raise UsageError(
+            f"{path} is of a subject that was passed as an object; repeat it in code, with "
+            "specref.gate.replay(path, subject=...)"
+        )
+    loaded = load(named)
     if rule is not None:
         loaded = _held_to(loaded, (rule,))
+    drawn = data["case"]["shape"]
+    shape = "chain" if isinstance(drawn, int) else "tree" if isinstance(drawn, list) else drawn
+    if shape != loaded.shape:
+        raise UsageError(f"{path} is of a {shape}, but {loaded.spec} verifies {loaded.shape}s")
     report = _report(loaded, data["profile"], data["seed"])
     session = Session(loaded, rule, report, progress or _silent)
-    with states_kept():
-        if _smoke(session) and claim != "smoke":
-            if find_spec("torch"):
-                from specref.gate.exact import Exact
-
-                Exact(session).again(claim, data["case"])
-            if session.escapes or not find_spec("torch"):
-                session.findings = samples.judge(session)
-    _tell_contract(session)
+    with closing(loaded), states_kept():
+        try:
+            if _smoke(session) and claim != "smoke":
+                with one_thread():
+                    _judge(session, lambda exact: exact.again(claim, data["case"]))
+        except Hung as hung:
+            _hung(session, hung)
+    if data["severity"] == "contract":
+        _call_contract(session, "the whole run found it lossless, but not this rule")
     report.findings += [f for f in session.findings if f.claim == claim or f.verdict == "fail"]
     return report
 
@@ -85,10 +111,30 @@ def _silent(_: str) -> None:
     """Show no progress."""
 
 
-def _exact(session: Session) -> bool:
-    from specref.gate.exact import Exact
+def _judge(session: Session, ask: Callable[[Exact], bool]) -> None:
+    """Ask the first instrument that can follow the subject; count samples if none can."""
+    before, reasons = list(session.findings), list[str]()
+    for instrument in _instruments(session):
+        with instrument.ready():
+            followed = ask(Exact(session, instrument))
+        if followed:
+            for finding in session.findings:
+                if finding.claim == "audit" and reasons:
+                    finding.message += f"; the tape could not follow: {reasons[0]}"
+            return
+        reasons += session.escapes
+        session.findings, session.escapes = list(before), []
+    session.report.escapes += [r for r in reasons if r not in session.report.escapes]
+    session.findings += [*samples.judge(session), *session.doubts[:1]]
 
-    return Exact(session).judge()
+
+def _instruments(session: Session) -> Iterator[Instrument]:
+    """Yield what may read the subject's law, the strongest first."""
+    if "torch" in sys.modules:  # it has run: without torch, the tape has nothing to see
+        from specref.gate.taped import Taped
+
+        yield Taped(session)
+    yield Learned(session)
 
 
 def _report(subject: Subject, profile: str, seed: int) -> Report:
@@ -97,14 +143,22 @@ def _report(subject: Subject, profile: str, seed: int) -> Report:
             f"there is no profile {profile!r}{nearest(profile, PROFILES)}; "
             f"profiles: {', '.join(PROFILES)}"
         )
-    if not 0 <= seed < 1 << 31:
-        raise UsageError(f"seed = {seed} is outside 0 <= seed < 2^31")
-    return Report(subject.spec, subject.name, profile, seed, subject.drafts, versions=_versions())
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 31:
+        raise UsageError(f"seed = {seed!r} is no integer in 0 <= seed < 2^31")
+    return Report(
+        subject.spec,
+        subject.name,
+        subject.source,
+        profile,
+        seed,
+        subject.drafts,
+        versions=_versions(),
+    )
 
 
 def _held_to(subject: Subject, rules: tuple[str, ...]) -> Subject:
     """Return the subject, held to other rules than it declares."""
-    shapes = {RULES[known_rule(rule)].shape for rule in rules}
+    shapes = {RULES[rule].shape for rule in rules}
     if len(shapes) > 1:
         raise UsageError(f"{', '.join(rules)} are for chains and for trees; gate them separately")
     if subject.rules and shapes - {subject.shape}:
@@ -144,6 +198,17 @@ def _smoke(session: Session) -> bool:
     return True
 
 
+def _hung(session: Session, hung: Hung) -> None:
+    """Say what hung, in place of the finding that it runs; claims that are settled stay so."""
+    session.findings = [finding for finding in session.findings if finding.claim != "smoke"]
+    finding = Finding("smoke", session.rule, "", "fail", "crash", None, str(hung))
+    finding.case = hung.case.to_json()
+    if hung.n > 1:  # it may be slow, and honest
+        finding.verdict, finding.severity, finding.case = "inconclusive", "", None
+        finding.message += "; raise its time_limit if it needs that long"
+    session.findings.insert(0, finding)
+
+
 def _trial(session: Session, case: Case) -> str:
     """Return what is wrong with calls on a case, or ""."""
     failed: list[int] = []
@@ -156,7 +221,7 @@ def _trial(session: Session, case: Case) -> str:
         failed += [n] * (len(bad) == n)
         always = failed in ([1, 1, 1, 1], [2, 2, 3, 16])
         for problem in bad:
-            if problem.kind in ("shape", "dtype", "hang") or always:
+            if problem.kind in ("shape", "dtype") or always:
                 return str(problem)
     return ""
 
@@ -169,16 +234,20 @@ def _tell_contract(session: Session) -> None:
     )
     if not lossless or failed & {"support", "rounds"}:
         return
+    _call_contract(session, "it is lossless, but not this rule")
+
+
+def _call_contract(session: Session, reason: str) -> None:
     for finding in session.findings:
         if finding.severity == "law" and finding.claim in ("acceptance", "residual", "bonus"):
             finding.severity = "contract"
-            finding.message += "; it is lossless, but not this rule"
+            finding.message += f"; {reason}"
 
 
 def _close(session: Session) -> None:
     """Put the findings in order, and add the claims that were not reached."""
     _tell_contract(session)
-    smoked = session.findings[0].verdict == "fail"
+    smoked = session.findings[0].claim == "smoke" and session.findings[0].verdict != "pass"
     done = {finding.claim for finding in session.findings}
     reasons = {
         "proposal": "the subject has no propose",

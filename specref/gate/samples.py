@@ -5,7 +5,7 @@ draft and outcome are independent draws from an exact law. Each claim looks at a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -16,16 +16,18 @@ import numpy as np
 
 from specref.choice import law
 from specref.decode import target_law
-from specref.dist import as_fraction
+from specref.dist import Law, as_fraction
 from specref.draft import Node
-from specref.faults import FAULTS
+from specref.gate import diagnose
 from specref.gate.cases import Case, Fixture, exact, sampled_fixtures
-from specref.gate.evidence import Evidence, rows_needed, weigh
+from specref.gate.evidence import ALARM, Evidence, rows_needed, weigh
 from specref.gate.report import SAMPLES, Finding, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
-from specref.gate.subject import MOST_ROWS, Outcome, Problem
+from specref.gate.subject import MOST_ROWS, Outcome, Problem, Proposal
 from specref.rules import RULES, Verify
+
+CONDITIONAL = ["acceptance", "residual", "bonus"]
 
 FIRST_LOOK = 1 << 10
 """Rows at the first look; each look doubles them."""
@@ -54,20 +56,38 @@ class Drawn:
 def judge(session: Session) -> list[Finding]:
     """Return the findings that samples give, one for each claim that they can settle."""
     todo = [session.fit(fixture) for fixture in sampled_fixtures(session.subject.shape)]
+    session.say("streams")
+    fresh = stream(session, todo[0])
+    if fresh.verdict == "fail":
+        return [fresh, *_not_run(session)]  # counts of draws that are not fresh say nothing
     by_claim: dict[str, list[Finding]] = defaultdict(list)
     for number, fixture in enumerate(todo):
         session.say(f"samples of {fixture.name}")
-        count = _Count(session, fixture, seed_of(session.seed, number), len(todo))
+        count = _Count(session, fixture, seed_of(session.seed, number))
         count.run()
         for finding in count.findings():
             by_claim[finding.claim].append(finding)
     if session.subject.propose is not None:
         session.say("samples of its own drafts")
         by_claim["proposal"].append(_proposal(session, todo[0]))
-    findings = [_worst(found) for found in by_claim.values()]
+    return [*(_worst(found) for found in by_claim.values()), fresh]
+
+
+def around(session: Session, fixture: Fixture) -> list[Finding]:
+    """Return what samples say where `decide` is measured: of the draws that `sample` makes."""
     session.say("streams")
-    faithful = all(finding.verdict == "pass" for finding in findings)
-    return [*findings, _stream(session, todo[0], faithful)]
+    found = [stream(session, fixture)]
+    if session.subject.propose is not None:
+        session.say("samples of its own drafts")
+        found.append(_proposal(session, fixture))
+    return found
+
+
+def _not_run(session: Session) -> list[Finding]:
+    claims = ["support", *(CONDITIONAL if session.rule else ()), "joint"]
+    claims += ["proposal"] * (session.subject.propose is not None)
+    text = "its draws are not fresh, so counts of them say nothing"
+    return [Finding(claim, session.rule, SAMPLES, "not run", message=text) for claim in claims]
 
 
 def _worst(found: list[Finding]) -> Finding:
@@ -90,7 +110,7 @@ def drawn(session: Session, fixture: Fixture) -> list[Drawn]:
 class _Count:
     """Rows of one fixture, counted for every claim at once."""
 
-    def __init__(self, session: Session, fixture: Fixture, seed: int, fixtures: int) -> None:
+    def __init__(self, session: Session, fixture: Fixture, seed: int) -> None:
         self.session, self.fixture, self.seed = session, fixture, seed
         self.tv = session.profile.tv
         self.drafts = drawn(session, fixture)
@@ -98,9 +118,8 @@ class _Count:
         claims = ["support", "joint"]
         entry = RULES[session.rule] if session.rule else None
         if entry and (not entry.drafts_from_q or all(d.q_positive for d in self.drafts)):
-            claims[1:1] = ["acceptance", "residual", "bonus"]
+            claims[1:1] = CONDITIONAL
         self.views = [_View(claim, self) for claim in claims]
-        self.checks = len(claims) * fixtures
         self.seen: Counter[tuple[int, Outcome]] = Counter()
         self.rows = 0
 
@@ -137,34 +156,16 @@ class _Count:
         """Return what the counts say of each claim."""
         found = [view.finding() for view in self.views]
         if any(f.verdict == "fail" for f in found):
-            named = self._resembles()
+            roots = [draft.root for draft in self.drafts]
+            named = diagnose.likeliest(roots, self.seen, self.session.subject.shape)
             for finding in found:
-                if finding.verdict == "fail":
+                if finding.verdict == "fail" and finding.severity == "law":
                     finding.nearest_fault = named
         return found
 
-    def _resembles(self) -> dict[str, Any] | None:
-        """Return the fault under which the counts are the likeliest."""
-        best, score = None, -float("inf")
-        for fault in FAULTS.values():
-            if fault.rule.shape != self.session.subject.shape or fault.verify is None:
-                continue
-            laws = [draft.law(fault.verify) for draft in self.drafts]
-            likelihood = 0.0
-            for (index, outcome), count in self.seen.items():
-                mass = laws[index].get(outcome, 0) if isinstance(outcome, tuple) else 0
-                likelihood += count * (log(mass) if mass else -100.0)
-            if likelihood > score:
-                best, score = fault, likelihood
-        if best is None:
-            return None
-        return {
-            "matches": [],
-            "resembles": best.name,
-            "computed": best.computed,
-            "should": best.should,
-            "links": list(best.links),
-        }
+
+def _listed(tokens: tuple[int, ...]) -> str:
+    return " ".join(map(str, tokens)) or "none"
 
 
 class _View:
@@ -191,11 +192,14 @@ class _View:
         return dict(out)
 
     def see(self, index: int, outcome: Outcome) -> Hashable:
-        """Return the class of an outcome."""
+        """Return the class of an outcome: what this claim is about, in words that reports show.
+
+        Of the draft 3 0, "3 0: keeps 3"; then "2nd after 3: 1", a correction or a bonus.
+        """
         if isinstance(outcome, Problem):
             return outcome
         if self.claim == "joint":
-            return self._continued(outcome)
+            return continued(outcome, self.target, self.count.fixture.gamma + 1, self.count.rng)
         node: Node | None = self.count.drafts[index].root
         forbidden = False
         for at, x in enumerate(outcome):
@@ -205,25 +209,21 @@ class _View:
         if self.claim == "support":
             return "a forbidden token" if forbidden else "allowed"
         if self.claim == "acceptance":
-            return (index, outcome[:-1])
+            tokens = self.count.drafts[index].case.tokens
+            return f"{_listed(tokens)}: keeps {_listed(outcome[:-1])}"
         leaf = node is not None and not node.children
-        if (self.claim == "bonus") == leaf:
-            return (outcome[-2:-1], outcome[-1], len(outcome))
-        return "elsewhere"
-
-    def _continued(self, outcome: tuple[int, ...]) -> tuple[int, ...]:
-        length = self.count.fixture.gamma + 1
-        while len(outcome) < length:
-            weights = np.array([float(w) for w in self.target(outcome)])
-            x = self.count.rng.choice(len(weights), p=weights / weights.sum())
-            outcome = (*outcome, int(x))
-        return outcome[:length]
+        if (self.claim == "bonus") != leaf:
+            return "no bonus" if self.claim == "bonus" else "no correction"
+        if len(outcome) == 1:
+            return f"1st token: {outcome[0]}"
+        place = {2: "2nd", 3: "3rd"}.get(len(outcome), f"{len(outcome)}th")
+        return f"{place} after {outcome[-2]}: {outcome[-1]}"
 
     def evidence(self) -> Evidence:
         return weigh(self.expected, self.counts, self.count.tv)
 
     def verdict(self) -> str:
-        return self.evidence().verdict(self.count.tv, self.count.checks)
+        return self.evidence().verdict(self.count.tv, self.count.session.tests)
 
     def finding(self) -> Finding:
         """Return what the counts say."""
@@ -248,9 +248,9 @@ class _View:
         elif seen.impossible is not None:
             finding.message = f"impossible, and seen: {seen.impossible}"
         else:
-            odds = seen.log_e / log(10)
             finding.message = (
-                f"odds against a faithful sampler: 10^{odds:.0f} to 1, after {seen.rows:,} rows"
+                f"{seen.rows:,} rows have 10^{seen.log_e / log(10):.0f} times the likelihood under "
+                "other laws"
             )
         finding.case = self.count.fixture.to_json()
         finding.expected = shown(self.expected)
@@ -258,86 +258,148 @@ class _View:
 
 
 def _proposal(session: Session, fixture: Fixture) -> Finding:
-    """Count the subject's own drafts against the q that it declares with them."""
-    case, _ = session.cases(fixture)[0]
+    """Count the subject's own drafts against their q, and what it makes of them."""
+    case = session.levels(fixture)
     finding = Finding("proposal", session.rule, SAMPLES, "inconclusive")
-    rows = rows_needed(case.vocab**case.gamma, session.profile.tv)
-    got: list[Any] = []
+    rows = rows_needed(case.vocab ** (case.gamma + 1), session.profile.tv)
+    drafts: list[Proposal] = []
     for start in range(0, rows, MOST_ROWS):
         n = min(MOST_ROWS, rows - start)
         part = session.subject.proposals(case, n, seed_of(seed_of(session.seed, 7), start))
         if isinstance(part, Problem):
             finding.verdict, finding.severity, finding.message = "fail", "crash", str(part)
+            finding.case = case.to_json()
             return finding
-        got += part
-    declared = {q for _, q in got}
-    if len(declared) > 1 or any(len(tokens) < case.gamma for tokens, _ in got):
-        finding.message = "samples settle this for a q and a draft length that do not vary"
-        return finding
+        drafts += part
+    finding.calls = rows
+    known = _declared(case, drafts)
+    if known is not None:
+        counts = Counter(draft.tokens for draft in drafts)
+        _weighed(session, finding, case, known, counts, "contract")
+        finding.message = finding.message or f"certified by {rows:,} drafts"
+        if finding.verdict == "fail":
+            finding.message = "its drafts do not follow the q that it declares"
+            return finding
+    rows_of_p = [exact(row, case.dtype) for row in case.p]
+    length = case.gamma + 1
+
+    def target(text: tuple[int, ...]) -> Law:
+        return rows_of_p[len(text)]
+
+    wanted = target_law(target, length)
+    rng = np.random.default_rng(session.seed)
+    texts: Counter[Any] = Counter()
+    for number, (draft, count) in enumerate(Counter(drafts).items()):
+        for start in range(0, count, MOST_ROWS):
+            seed = seed_of(seed_of(session.seed, 1_000 + number), start)
+            own = case.with_draft(draft.tokens, draft.parents, draft.q)
+            for out in session.subject.sample(own, min(MOST_ROWS, count - start), seed):
+                texts[out if isinstance(out, Problem) else continued(out, target, length, rng)] += 1
+    _weighed(session, finding, case, wanted, texts, "law")
+    finding.message = f"certified by {rows:,} drafts of its own, verified"
+    if finding.verdict == "fail":
+        finding.message = "verified on its own drafts, the joint law is not the target's"
+    return finding
+
+
+def _declared(case: Case, drafts: list[Proposal]) -> dict[tuple[int, ...], Fraction] | None:
+    """Return the law that the declared q means, of chains of one length with one q; else None."""
+    if not case.chain or any(len(draft.tokens) < case.gamma for draft in drafts):
+        return None
+    declared = {draft.q for draft in drafts}
+    if len(declared) > 1:
+        return None
     q = [exact(row, "float64") for row in declared.pop()]
-    wanted = {
+    return {
         tokens: prod(
-            (as_fraction(row[x]) for row, x in zip(q, tokens, strict=True)), start=Fraction(1)
+            (as_fraction(row[x]) for row, x in zip(q, tokens, strict=False)), start=Fraction(1)
         )
         for tokens in np.ndindex(*(case.vocab,) * case.gamma)
     }
-    counts = Counter(tokens for tokens, _ in got)
+
+
+def _weighed(
+    session: Session,
+    finding: Finding,
+    case: Case,
+    wanted: Mapping[Any, Any],
+    counts: Counter[Any],
+    severity: str,
+) -> None:
+    """Set the verdict that counts give, and what it rests on."""
     seen = weigh(wanted, counts, session.profile.tv)
-    finding.verdict, finding.tv = seen.verdict(session.profile.tv, 1), seen.bound
-    finding.calls = rows
-    finding.message = f"certified by {rows:,} drafts"
+    finding.verdict = seen.verdict(session.profile.tv, session.tests)
+    finding.tv = max(finding.tv or 0.0, seen.bound)
     if finding.verdict == "fail":
-        finding.severity, finding.tv = "contract", seen.gap
-        finding.message = "its drafts do not follow the q that it declares"
+        finding.severity, finding.tv = severity, seen.gap
         finding.case = case.to_json()
         finding.expected = shown(wanted)
-        finding.measured = shown({tokens: Fraction(c, rows) for tokens, c in counts.items()})
-    return finding
+        total = counts.total()
+        finding.measured = shown({o: Fraction(c, total) for o, c in counts.items()})
 
 
-def _stream(session: Session, fixture: Fixture, faithful: bool) -> Finding:
-    """Whole calls that repeat each other; neighbouring rows that do, if the law is right."""
+def continued(
+    text: tuple[int, ...], target: Callable[[tuple[int, ...]], Law], length: int, rng: Any
+) -> tuple[int, ...]:
+    """Return a text that the target goes on with, up to `length` tokens."""
+    while len(text) < length:
+        weights = np.array([float(w) for w in target(text)])
+        text = (*text, int(rng.choice(len(weights), p=weights / weights.sum())))
+    return text
+
+
+ROWS, CALLS = 64, 128
+"""Rows of a call and number of calls in which repetitions are looked for."""
+
+
+def stream(session: Session, fixture: Fixture) -> Finding:
+    """Look for calls that repeat each other, and for rows of a call that go together.
+
+    Of independent rows, two of one call are equal as often as two of different calls. The
+    differences are independent, have mean 0 and lie in [-1, 1]: Hoeffding's inequality bounds their
+    sum. This holds whatever the law is.
+    """
     draft = max(drawn(session, fixture), key=lambda d: d.weight)
-    rows = 64
-
-    def call(number: int) -> list[Outcome]:
-        return session.subject.sample(draft.case, rows, seed_of(session.seed, 100 + number))
-
-    calls = [call(number) for number in range(4)]
-    finding = Finding("stream", session.rule, SAMPLES, "pass", calls=len(calls) * rows)
-    if all(isinstance(outcome, Problem) for outcomes in calls for outcome in outcomes):
+    calls = [
+        session.subject.sample(draft.case, ROWS, seed_of(session.seed, 100 + number))
+        for number in range(CALLS)
+    ]
+    outcomes = Counter(outcome for call in calls for outcome in call)
+    finding = Finding("stream", session.rule, SAMPLES, "pass", calls=CALLS * ROWS)
+    finding.message = f"{CALLS} calls that differ; their rows do not go together"
+    if all(isinstance(outcome, Problem) for outcome in outcomes):
         finding.verdict, finding.message = "not run", "the calls themselves fail"
         return finding
-    if session.rule and faithful:
-        one = draft.law(RULES[session.rule].verify)
-        collision = sum(float(mass) ** 2 for mass in one.values())
-    else:
-        pooled = Counter(outcome for outcomes in calls for outcome in outcomes)
-        collision = sum((count / (len(calls) * rows)) ** 2 for count in pooled.values())
-    if collision == 1 and session.one_hot_target:
-        finding.message = "the rule draws nothing"
-    elif any(later == calls[0] for later in calls[1:]):
-        finding.verdict, finding.severity = "fail", "stream"
-        finding.message = (
-            f"calls with different seeds gave the same {rows} rows; independent calls do so with "
-            f"probability {collision**rows:.0e}"
-        )
-    elif all(len(set(outcomes)) == 1 for outcomes in calls):
-        finding.verdict, finding.severity = "fail", "stream"
-        finding.message = f"all {rows} rows of a call are equal, in every call"
-    elif session.rule and faithful:
-        pairs: Counter[Any] = Counter()
-        for number in range(64):
-            outcomes = call(number)
-            pairs.update(zip(outcomes[::2], outcomes[1::2], strict=True))
-        product = {(a, b): x * y for a, x in one.items() for b, y in one.items()}
-        finding.calls = 64 * rows
-        finding.message = f"{pairs.total():,} pairs of neighbouring rows"
-        if weigh(product, pairs, 0.05).verdict(1, 1) == "fail":
-            finding.verdict, finding.severity = "fail", "stream"
-            finding.message = "neighbouring rows of a call are not independent"
-    else:
-        finding.message = "calls differ, and so do the rows of a call"
-    if finding.verdict == "fail":
+    if len(outcomes) == 1:
+        finding.message = "it always gives the same: nothing that could be repeated"
+        return finding
+    text = ""
+    # Independent calls are equal with at most this probability.
+    alike = max(outcomes.values()) / outcomes.total()
+    if CALLS**2 * alike**ROWS < ALARM and len({tuple(call) for call in calls}) < CALLS:
+        text = f"calls with different seeds gave the same {ROWS} rows"
+    text = text or _together(calls, log(2 * LAGS * session.tests / ALARM))
+    if text:
+        finding.verdict, finding.severity, finding.message = "fail", "stream", text
         finding.case = fixture.to_json()
     return finding
+
+
+LAGS = 6
+"""Rows are compared at the distances 1, 2, 4, ... 32."""
+
+
+def _together(calls: list[list[Outcome]], alarm: float) -> str:
+    """Return which rows of a call are equal more often, or less, than independent ones."""
+    for lag in (1 << power for power in range(LAGS)):
+        total = number = 0
+        for call, other in zip(calls[::2], calls[1::2], strict=True):
+            for one, two in (call, other), (other, call):
+                # Each row is used once: two of a call for one side, two of two calls for the other.
+                at = [r for r in range(ROWS - lag) if r // lag % 2 == 0]
+                for within, across in zip(at[::2], at[1::2], strict=False):
+                    total += (one[within] == one[within + lag]) - (one[across] == two[across + lag])
+                    number += 1
+        if total**2 > 2 * number * alarm:
+            return f"rows of a call that are {lag} apart are not independent"
+    return ""

@@ -1,7 +1,8 @@
-"""Seeds that the gate gives away, and the global random states that it leaves as they were."""
+"""Seeds that the gate gives away, and the global states that it leaves as they were."""
 
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,12 +18,13 @@ def seed_of(seed: int, number: int) -> int:
 
 @contextmanager
 def states_kept() -> Iterator[None]:
-    """Leave every global random state as it was, also after an exception."""
+    """Leave every global random state, and what becomes of warnings, as it was: in any case."""
     torch = sys.modules.get("torch")
     python, numpy = random.getstate(), np.random.get_state()
     own = torch.get_rng_state() if torch else None
     try:
-        yield
+        with warnings.catch_warnings():
+            yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)

@@ -1,11 +1,12 @@
 """What the checks of one subject against one rule share."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from specref.dist import as_fraction
 from specref.gate.cases import Case, Fixture
+from specref.gate.errors import UsageError
 from specref.gate.report import Finding, Report
 from specref.gate.subject import Subject
 from specref.rules import RULES
@@ -21,8 +22,10 @@ class Profile:
         calls: largest number of runs on the tape for one claim; the claims about single rounds
             share the same runs.
         thorough: include the larger fixtures.
-        audit_rows: real draws compared per fixture, where the subject draws row by row.
-        audit_calls: calls of one row compared per fixture, where it does not.
+        audit_rows: real draws compared per fixture, where the subject computes on whole batches.
+        audit_calls: the least of them, where it goes row by row.
+        probes: random questions that confirm each law that is learned.
+        runs: largest number of questions for one such law.
         tv: what a certificate from samples must reach.
     """
 
@@ -30,14 +33,36 @@ class Profile:
     thorough: bool
     audit_rows: int
     audit_calls: int
+    probes: int
+    runs: int
     tv: float
 
 
 PROFILES = {
-    "quick": Profile(calls=5_000, thorough=False, audit_rows=1 << 17, audit_calls=1 << 10, tv=0.05),
-    "ci": Profile(calls=50_000, thorough=True, audit_rows=1 << 20, audit_calls=1 << 14, tv=0.02),
+    "quick": Profile(
+        calls=5_000,
+        thorough=False,
+        audit_rows=1 << 11,
+        audit_calls=1 << 6,
+        probes=1 << 8,
+        runs=20_000,
+        tv=0.05,
+    ),
+    "ci": Profile(
+        calls=50_000,
+        thorough=True,
+        audit_rows=1 << 17,
+        audit_calls=1 << 11,
+        probes=1 << 13,
+        runs=200_000,
+        tv=0.02,
+    ),
 }
 """Every profile by name."""
+
+TESTS = 16
+"""Largest number of tests on samples for one rule: five claims on two fixtures, the proposals, the
+calls and rows that repeat each other, the batches."""
 
 
 @dataclass
@@ -51,6 +76,7 @@ class Session:
         dtype: the type in which the subject takes its laws; known after the first call.
         escapes: what keeps the tape from reading the law.
         findings: what was found so far.
+        doubts: audits of measured laws that real draws refuted.
     """
 
     subject: Subject
@@ -60,6 +86,7 @@ class Session:
     dtype: str = "float32"
     escapes: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    doubts: list[Finding] = field(default_factory=list)
 
     @property
     def profile(self) -> Profile:
@@ -68,6 +95,11 @@ class Session:
     @property
     def seed(self) -> int:
         return self.report.seed
+
+    @property
+    def tests(self) -> int:
+        """No run makes more tests on samples than this: what the risk of an alarm is divided by."""
+        return TESTS * max(1, len(self.subject.rules))
 
     @property
     def one_hot_target(self) -> bool:
@@ -84,12 +116,25 @@ class Session:
 
     def cases(self, fixture: Fixture) -> list[tuple[Case, Fraction]]:
         """Return every draft of a fixture as a case, with its probability."""
-        drafts = fixture.drafts(self.subject.drafter, (), self.dtype)
-        return [(fixture.case(d, self.rule), as_fraction(weight)) for d, weight in drafts.items()]
+        try:
+            drafts = fixture.drafts(self.subject.drafter, (), self.dtype)
+            weights = [as_fraction(weight) for weight in drafts.values()]
+        except (RuntimeError, TypeError) as error:  # no function of its choices, or floats
+            raise UsageError(f"{self.subject.spec}.drafts cannot be enumerated: {error}") from None
+        return [(fixture.case(d, self.rule), w) for d, w in zip(drafts, weights, strict=True)]
+
+    def levels(self, fixture: Fixture) -> Case:
+        """Return a case whose laws depend on the depth alone, one row each: for a drafter."""
+        case, _ = self.cases(fixture)[0]
+        depth = fixture.gamma
+        return replace(
+            case,
+            p=case.p[: depth + 1],
+            q=case.q[: depth + 1],
+            tokens=case.tokens[:depth],
+            parents=tuple(range(depth)),
+        )
 
     def escape(self, reasons: Iterable[str]) -> None:
         """Note why a measured law would prove nothing."""
-        for reason in reasons:
-            for known in (self.escapes, self.report.escapes):
-                if reason not in known:
-                    known.append(reason)
+        self.escapes += [reason for reason in reasons if reason not in self.escapes]

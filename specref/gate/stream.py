@@ -14,7 +14,8 @@ from specref.gate.audit import Recorder
 from specref.gate.cases import Case
 from specref.gate.seeds import ambient, seed_of, states_kept
 from specref.gate.subject import Outcome, Problem, Subject
-from specref.gate.tape import Box, Draw, Run, Tape
+from specref.gate.tape import Tape
+from specref.gate.variable import Box, Draw, Run
 
 
 def repeated_states(subject: Subject, case: Case, seed: int, calls: int = 6, rows: int = 4) -> str:

@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from specref.gate import view
+from specref.gate.errors import UsageError, rule_names
 from specref.gate.report import CLAIMS, Finding, Report
-from specref.gate.subject import Subject, UsageError, known_rule, load
+from specref.gate.subject import Subject, load
 
 UNLOADED = "subject"
 """Id of the one test of a subject that cannot be loaded."""
@@ -37,21 +38,22 @@ class Gate:
 
     Attributes:
         given: the subject as it was named.
-        asked: the rules that were asked for, or None for those it declares.
+        asked: the rules that were asked for, a tuple once they are known to exist, or None for
+            those it declares.
         subject: the loaded subject; None if that failed.
         error: why it did.
     """
 
     given: Any
-    asked: tuple[str, ...] | None
+    asked: Any
     subject: Subject | None = field(init=False, default=None)
     error: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
         # A test that fails says more than an error while tests are collected.
         try:
-            for rule in self.asked or ():
-                known_rule(rule)
+            if self.asked is not None:
+                self.asked = rule_names(self.asked, "rules")
             self.subject = load(self.given)
         except UsageError as error:
             self.error = str(error)
@@ -62,7 +64,7 @@ class Gate:
     def rules(self) -> tuple[str | None, ...]:
         """The rules it is held to; (None,) for losslessness alone."""
         declared = self.subject.rules if self.subject else ()
-        return tuple(dict.fromkeys(declared if self.asked is None else self.asked)) or (None,)
+        return (declared if self.asked is None else self.asked) or (None,)
 
     @property
     def ids(self) -> list[str]:
@@ -75,13 +77,15 @@ class Gate:
     def key(self) -> tuple[Any, ...]:
         """Tells subjects apart."""
         name = self.given if isinstance(self.given, str) else id(self.given)
-        return (name, self.asked)
+        return (name, repr(self.asked))
 
     @property
     def folder(self) -> str:
         """Where its report goes, if there are several."""
-        name = self.subject.spec if self.subject else str(self.given)
-        return re.sub(r"[^\w.-]+", "_", "-".join((name, *(self.asked or ())))).strip("._")
+        if self.subject is None:
+            return UNLOADED  # it gets no report
+        words = "-".join((self.subject.spec, *(self.asked or ())))
+        return re.sub(r"[^\w.-]+", "_", words).strip("._")
 
     def report(self, session: pytest.Session) -> Report | UsageError:
         """Return the report of this session, or why there is none; the first call runs the gate."""
@@ -156,8 +160,7 @@ def conformance(subject: Any, rules: Sequence[str] | None = None) -> Callable[..
     """
     if isinstance(subject, os.PathLike):
         subject = os.fspath(subject)
-    asked = (rules,) if isinstance(rules, str) else None if rules is None else tuple(rules)
-    gate = Gate(subject, asked)
+    gate = Gate(subject, rules)
 
     def test(claim: str, request: pytest.FixtureRequest) -> None:
         _settle(gate, claim, request.node)
@@ -206,5 +209,5 @@ def _told(failures: list[Finding], report: Report, config: pytest.Config) -> str
     blocks = [view.plain(view.block(finding, width, message_first=True)) for finding in failures]
     last = f"{report.name}, profile {report.profile}, seed {report.seed}"
     if any(finding.case and not finding.replay for finding in failures):
-        last += "; --specref-report DIR writes a file that repeats this failure"
+        last += f". {view.to_repeat(report, '--specref-report')}"
     return "\n\n".join((*blocks, "\n".join((view.plain(view.notes(report, width)), last))))

@@ -116,9 +116,15 @@ class Replay:
 
 
 class Taint:
-    """The ids of all tensors of one run."""
+    """The ids of all tensors of one run.
 
-    def __init__(self) -> None:
+    Args:
+        leak: is told when draws are written to memory that others than torch can read.
+    """
+
+    def __init__(self, leak: Callable[[str], None]) -> None:
+        self._leak = leak
+        self._lent: dict[int, Any] = {}
         self.steps: list[Fresh | Step] = []
         self._mirrors: dict[int, tuple[Any, Any, Any]] = {}
         self._starts: list[int] = []
@@ -144,6 +150,9 @@ class Taint:
         storage = tensor.untyped_storage()
         entry = self._mirrors.get(storage._cdata)
         if entry is None:
+            # What came from NumPy or DLPack is not torch's own to resize.
+            if storage._cdata in self._lent or not storage.resizable():
+                self._leak("draws are written to memory that is shared with others than torch")
             # The storage is kept alive: a freed one's address could be given to another tensor.
             blank = torch.zeros(
                 max(1, storage.nbytes() // tensor.element_size()), dtype=torch.int64
@@ -152,6 +161,11 @@ class Taint:
         if tensor.dtype != entry[2]:
             raise TypeError(f"{entry[2]} written to as {tensor.dtype}")
         return entry[1].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def lend(self, tensor: Any) -> None:
+        """Remember that others than torch can read a tensor's memory."""
+        storage = tensor.untyped_storage()
+        self._lent[storage._cdata] = storage
 
     def ids_or_clean(self, tensor: Any) -> Any:
         ids = self.ids(tensor)

@@ -7,7 +7,8 @@ it (their *taint*) through views, copies, in-place writes and monotone elementwi
 a tainted element is compared with a value that no draw reaches, the comparison is replayed for
 other k: bisecting this local chain, not the sampler, gives the interval of k on which its result
 stays the same. On the box of all these intervals every branch of the run, and so its output, is
-constant: the box is a *cell*.
+constant: the box is a *cell*. Where one of several noisy scores is the largest (`gate.race`), the
+winner is a variable of its own.
 
 What the tape cannot follow is never guessed. An element that depends on two draws, or went through
 an operation that is not known to be monotone, is *opaque*; if a decision hangs on it, or if a value
@@ -18,7 +19,7 @@ proves nothing.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial, prod
 from typing import Any
@@ -28,9 +29,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specref.dist import as_fraction
+from specref.gate.race import RACES, Ledger, raced
 from specref.gate.scalar import Scalar, has_scalar, scalars, tensor_of
 from specref.gate.taint import CLEAN, OPAQUE, Operand, Replay, Taint, tensors
-from specref.gate.uniform import uniform
+from specref.gate.uniform import exponential, uniform
+from specref.gate.variable import Box, Draw, Pick, Place, Race, Run, Runner, Variable
 
 aten = torch.ops.aten
 
@@ -71,74 +74,16 @@ UNTOUCHED = frozenset(
 
 EXITS = frozenset(
     "item tolist numpy __array__ __float__ __int__ __index__ __bool__ __complex__ __dlpack__ "
-    "__repr__ __format__ __deepcopy__ __reduce_ex__ data_ptr storage untyped_storage".split()
+    "__repr__ __format__ __deepcopy__ __reduce_ex__ data_ptr storage untyped_storage "
+    "apply_ map_".split()
 )
 """Methods of a tensor that take its value out of torch."""
 
+SHARES = frozenset("numpy __array__ __dlpack__ data_ptr storage untyped_storage".split())
+"""Those that hand out the memory itself, where later writes show."""
+
 MOST_PINNED = 1 << 12
 """A draw of more values than this is not pinned to one: there would be a cell for each."""
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A uniform variable on the integers 0 <= k < size."""
-
-    size: int
-
-    def mass(self, low: int, high: int) -> Fraction:
-        return Fraction(high - low, self.size)
-
-
-@dataclass(frozen=True)
-class Pick:
-    """A categorical variable with exact weights that sum to one."""
-
-    weights: tuple[Fraction, ...]
-
-    def mass(self, low: int, high: int) -> Fraction:
-        return sum(self.weights[low:high], Fraction(0))
-
-
-Variable = Draw | Pick
-Box = tuple[tuple[int, int], ...]
-"""Half-open interval of each variable, in the order the variables appear."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """An operation, and the line of the subject's code that called it."""
-
-    what: str
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.what} at {self.where}" if self.where else self.what
-
-
-@dataclass
-class Run:
-    """What one run on the tape gave.
-
-    Attributes:
-        variables: the draws in the order they were made.
-        point: the value that each was given.
-        low, high: the cell; the run's output is the same for all values in it.
-        cuts: the comparisons that each variable took part in.
-        escapes: why the cell proves nothing; empty if it does.
-        scalars: whether Python numbers were handed out.
-    """
-
-    variables: list[Variable] = field(default_factory=list)
-    point: list[int] = field(default_factory=list)
-    low: list[int] = field(default_factory=list)
-    high: list[int] = field(default_factory=list)
-    cuts: list[list[Place]] = field(default_factory=list)
-    escapes: list[Place] = field(default_factory=list)
-    scalars: bool = False
-
-    @property
-    def cell(self) -> Box:
-        return tuple(zip(self.low, self.high, strict=True))
 
 
 @dataclass(frozen=True)
@@ -168,7 +113,8 @@ class Operation:
             name,
             base,
             inplace,
-            not writes and any(r.alias_info is not None for r in schema.returns),
+            torch.Tag.inplace_view in func.tags
+            or (not writes and any(r.alias_info is not None for r in schema.returns)),
             torch.Tag.nondeterministic_seeded in func.tags,
             writes,
             again,
@@ -231,7 +177,8 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.box, self.scalars = box, scalars
         self.run = Run()
-        self.taint = Taint()
+        self.taint = Taint(self.escape)
+        self._ledger = Ledger(self.run, self.escape)
 
     @contextmanager
     def playing(self) -> Iterator[Run]:
@@ -251,12 +198,14 @@ class Tape(TorchDispatchMode):
         """Draw a coin."""
         return self((chance, 1 - chance)) == 0
 
-    def pick(self, weights: tuple[Fraction, ...]) -> int:
-        """Draw an index with the given weights."""
+    def pick(self, weights: tuple[Fraction, ...], what: str = "") -> int:
+        """Draw an index with the given weights, for an operation of the subject if it is named."""
         at = len(self.run.variables)
         given = self.box[at][0] if at < len(self.box) else None
         index = next(i for i, w in enumerate(weights) if w > 0) if given is None else given
         self._variable(Pick(weights), index, index, index + 1)
+        if what:
+            self.run.cuts[at].append(Place(what, caller()))
         return index
 
     def grid(self, size: int) -> int:
@@ -264,6 +213,36 @@ class Tape(TorchDispatchMode):
         at = len(self.run.variables)
         low, high = self.box[at] if at < len(self.box) else (0, size)
         self._variable(Draw(size), (low + high) // 2, low, high)
+        return at
+
+    def race(
+        self,
+        runners: tuple[Runner, ...],
+        what: str,
+        group: int | None = None,
+        pinned: bool = False,
+    ) -> int:
+        """Draw the winner of a race; return the number of its variable.
+
+        Args:
+            runners: those that may win.
+            what: the operation that wants to know.
+            group: the first of the races that this one is conditional on, if any.
+            pinned: hold the winner fixed at once; else the cell keeps all until one is looked at.
+        """
+        known = self._ledger.known.get(runners)
+        if known is not None and group is None and not pinned:
+            return known  # the same noise at the same rates has the same winner
+        at = len(self.run.variables)
+        low, high = self.box[at] if at < len(self.box) else (0, len(runners))
+        point = (low + high) // 2
+        if pinned:
+            low, high = point, point + 1
+        race = Race(len(runners), runners, at if group is None else group)
+        self._variable(race, point, low, high)
+        self._ledger.known[runners] = at
+        self.run.cuts[at].append(Place(what, caller()))
+        self._ledger.look(at)
         return at
 
     def _variable(self, variable: Variable, point: int, low: int, high: int) -> None:
@@ -285,16 +264,24 @@ class Tape(TorchDispatchMode):
             wraps = bool(chance) and self.pick((1 - chance, chance))
             return -1 if wraps else self.grid(kind.size)
 
-        return self._born([variable() for _ in range(prod(shape))], kind.value, shape, dtype)
+        return self.born([variable() for _ in range(prod(shape))], kind.value, shape, dtype)
+
+    def exponentials(self, shape: Sequence[int], dtype: Any, rate: float) -> Any:
+        """Return new exponential noise."""
+        kind = exponential(dtype, rate)
+        return self.born(
+            [self.grid(kind.size) for _ in range(prod(shape))], kind.value, shape, dtype
+        )
 
     def integers(self, shape: Sequence[int], low: int, high: int, dtype: Any) -> Any:
         """Return new integers in [low, high)."""
         owners = [self.grid(high - low) for _ in range(prod(shape))]
-        return self._born(owners, lambda k: (k + low).to(dtype), shape, dtype)
+        return self.born(owners, lambda k: (k + low).to(dtype), shape, dtype)
 
-    def _born(
+    def born(
         self, owners: list[int], value: Callable[[Any], Any], shape: Sequence[int], dtype: Any
     ) -> Any:
+        """Return a new tensor whose elements are values of variables, -1 for constants."""
         point = [self.run.point[v] if v >= 0 else 0 for v in owners]
         out = value(torch.tensor(point, dtype=torch.int64)).reshape(tuple(shape))
         self.taint.born(out, owners, value)
@@ -302,7 +289,10 @@ class Tape(TorchDispatchMode):
 
     def coins(self, chances: Any) -> Any:
         """Return 1 or 0 for each chance: Bernoulli draws."""
-        drawn = [self.pick((1 - Fraction(c), Fraction(c))) for c in chances.flatten().tolist()]
+        drawn = [
+            self.pick((1 - Fraction(c), Fraction(c)), "bernoulli")
+            for c in chances.flatten().tolist()
+        ]
         return torch.tensor(drawn, dtype=chances.dtype).reshape(chances.shape)
 
     def categories(self, weights: Any, count: int, replacement: bool) -> Any:
@@ -312,7 +302,7 @@ class Tape(TorchDispatchMode):
             left = [Fraction(w) for w in row]
             for _ in range(count):
                 total = sum(left)
-                drawn.append(self.pick(tuple(w / total for w in left)))
+                drawn.append(self.pick(tuple(w / total for w in left), "multinomial"))
                 if not replacement:
                     left[drawn[-1]] = Fraction(0)
         return torch.tensor(drawn, dtype=torch.int64).reshape(*weights.shape[:-1], count)
@@ -357,6 +347,8 @@ class Tape(TorchDispatchMode):
             return self._move(call)
         if op.base in COMPARE:
             return self._compare(call)
+        if op.base in RACES and (out := raced(self, call)) is not NotImplemented:
+            return out
         if op.name in ("searchsorted", "bucketize"):
             return self._search(call)
         if op.base == "_to_copy" and call.kwargs.get("dtype") is torch.bool:
@@ -372,11 +364,11 @@ class Tape(TorchDispatchMode):
                 self._settle(t, op.name)
         out = call.real()
         left = self.taint.tainted(reached)
-        if left and not self._blur(call, out):
-            self._blind(op.name, tuple(left))
+        if left and not self.blur(call, out):
+            self.blind(op.name, tuple(left))
         return out
 
-    def _blur(self, call: Call, out: Any) -> bool:
+    def blur(self, call: Call, out: Any) -> bool:
         """Mark what an operation returned or wrote as opaque; say whether there was a tensor."""
         written = (*call.args, *call.kwargs.values()) if call.op.writes else ()
         results = list(tensors((out, *written)))
@@ -435,16 +427,26 @@ class Tape(TorchDispatchMode):
             factor = other.clone() if isinstance(other, torch.Tensor) else other
         out = call.real()
         owner, opaque = self.taint.merge(operands, out.shape)
-        owner = torch.where(torch.as_tensor(factor) == 0, -1, owner)  # 0 * u is no longer u
+        zero = torch.as_tensor(factor) == 0
+        if bool(zero.any()) and self._bounded(operands):
+            owner = torch.where(zero, -1, owner)  # 0 * u is no longer u
         if not monotone:
             opaque = opaque | (owner >= 0)
         self._record(call, out, owner, opaque, replay)
         return out
 
+    def _ends(self) -> Any:
+        return torch.tensor([self.run.low, [h - 1 for h in self.run.high]], dtype=torch.int64)
+
+    def _bounded(self, operands: dict[int, Operand]) -> bool:
+        """Whether tainted arguments are finite over the whole box."""
+        ends = self._ends()
+        return all(bool(o.values(ends, {}).isfinite().all()) for o in operands.values())
+
     def _monotone(self, call: Call, operands: dict[int, Operand]) -> bool:
         """Whether the operation is monotone in its tainted argument, over the whole box."""
         op, args = call.op, call.args
-        ends = torch.tensor([self.run.low, [h - 1 for h in self.run.high]], dtype=torch.int64)
+        ends = self._ends()
         kind = call.kwargs.get("dtype") if op.base == "_to_copy" else None
         if kind is not None and not kind.is_floating_point and not kind.is_complex:
             # Beyond the range of the type a conversion wraps around, or does anything.
@@ -489,7 +491,7 @@ class Tape(TorchDispatchMode):
             operands = {0: operands[0]}  # x == x, as isfinite has it: one draw, not two
         owner, opaque = self.taint.merge(operands, out.shape)
         if bool(opaque.any()):
-            self._blind(op.name, args)
+            self.blind(op.name, args)
         self._narrow(owner, decide, op.name)
         if op.inplace:
             self.taint.mirror(args[0]).fill_(CLEAN)
@@ -505,7 +507,7 @@ class Tape(TorchDispatchMode):
             return out
         owner, opaque = self.taint.merge(operands, out.shape)
         if bool(opaque.any()):
-            self._blind(op.name, args)
+            self.blind(op.name, args)
         flat = args[table].dim() == 1
         decide = Replay(call.func, args, call.kwargs, operands, elementwise=flat)
         self._narrow(owner, decide, op.name)
@@ -517,7 +519,7 @@ class Tape(TorchDispatchMode):
         if ids is None:
             return
         if bool((ids == OPAQUE).any()) or tensor.is_floating_point():
-            self._blind(what, (tensor,))
+            self.blind(what, (tensor,))
         else:
             same = Replay(lambda value: value, (tensor,), {}, {0: Operand(self.taint, ids, tensor)})
             owner = self.taint.owners(ids)
@@ -535,7 +537,8 @@ class Tape(TorchDispatchMode):
         with torch.inference_mode(), torch._C._DisableTorchDispatch():
             self._settle(tensor, what)
 
-    def _blind(self, what: str, args: tuple[Any, ...]) -> None:
+    def blind(self, what: str, args: tuple[Any, ...]) -> None:
+        """Record that a decision hangs on what is not followed."""
         reasons = self.taint.reasons(args)
         if reasons:
             self.escape(f"{what} decides on draws that went through {' and '.join(reasons)}")
@@ -582,8 +585,10 @@ class Tape(TorchDispatchMode):
         place = Place(what, caller())
         for v, a, b in zip(listed, *inside.tolist(), strict=True):
             run.low[v], run.high[v] = a, b + 1
-            if place not in run.cuts[v]:
+            # A race is decided where it was run, whoever looks at the winner.
+            if place not in run.cuts[v] and not isinstance(run.variables[v], Race):
                 run.cuts[v].append(place)
+            self._ledger.look(v)
 
 
 def _edges(inside: Any, outside: Any, same: Callable[[Any], Any], ways: int) -> Any:
@@ -698,6 +703,11 @@ def limits(call: Call) -> tuple[Any, Any]:
     return 0, 1
 
 
+def rate_of(call: Call) -> float:
+    """Return the rate of exponential noise."""
+    return float(call.args[1] if len(call.args) > 1 else call.kwargs.get("lambd", 1.0))
+
+
 # Each random operation first runs the real one, which moves the subject's generator and raises what
 # torch would raise, and then puts variables in its place.
 
@@ -710,6 +720,14 @@ def _rand(tape: Tape, call: Call) -> Any:
 def _uniform(tape: Tape, call: Call) -> Any:
     target = call.real()
     return tape.write(target, tape.uniforms(target.shape, target.dtype, *limits(call)))
+
+
+def _exponential(tape: Tape, call: Call) -> Any:
+    target = call.real()
+    if target.dtype not in (torch.float32, torch.float64):
+        tape.escape(f"exponential_ of {target.dtype} is not on the tape")
+        return target
+    return tape.write(target, tape.exponentials(target.shape, target.dtype, rate_of(call)))
 
 
 def _multinomial(tape: Tape, call: Call) -> Any:
@@ -764,6 +782,7 @@ RANDOM: dict[str, Callable[[Tape, Call], Any]] = {
     "rand": _rand,
     "rand_like": _rand,
     "uniform_": _uniform,
+    "exponential_": _exponential,
     "multinomial": _multinomial,
     "bernoulli": _bernoulli,
     "bernoulli_": _bernoulli,
@@ -791,11 +810,13 @@ class _Front(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in (torch.tensor, torch.as_tensor) and has_scalar(args[0]):
             return tensor_of(args[0], kwargs.get("dtype"))
-        name = getattr(func, "__name__", "")
+        name, taint = getattr(func, "__name__", ""), self.tape.taint
         if name in EXITS and isinstance(args[0], torch.Tensor):
             try:
-                if self.tape.taint.ids(args[0]) is not None:
+                if taint.ids(args[0]) is not None:
                     return self._exit(name, func, args, kwargs)
+                if name in SHARES:
+                    taint.lend(args[0])
             except Exception as error:
                 self.tape.escape(f"{name} could not be followed ({type(error).__name__}: {error})")
         return func(*args, **kwargs)

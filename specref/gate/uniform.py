@@ -1,4 +1,4 @@
-"""How torch makes uniforms: from integers of a grid to the numbers that a sampler sees.
+"""How torch makes uniforms, and noise: from integers of a grid to the numbers a sampler sees.
 
 A CPU generator gives k, uniform on 0 <= k < 2^bits. The number is k * 2^-bits, scaled to the range
 asked for and rounded to the type; what rounds up to the end of the range comes out as its start.
@@ -77,3 +77,32 @@ class Uniform:
 def uniform(dtype: Any, low: float = 0.0, high: float = 1.0) -> Uniform:
     """Return the uniforms of a type in [low, high); made once, for what they work out."""
     return Uniform(dtype, low, high)
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Exponential noise of a type, on the CPU: finer than any grid, so 2^52 slices stand for it.
+
+    Its smallest numbers are as fine as the type allows, and 0 is none of them.
+    """
+
+    dtype: Any
+    rate: float = 1.0
+
+    size = 1 << 52
+
+    def value(self, k: Any) -> Any:
+        """Return the numbers in the middle of slices."""
+        unit = (k.double() + 0.5) / self.size
+        return (-torch.log1p(-unit) / self.rate).to(self.dtype)
+
+    def nearest(self, numbers: Any) -> Any:
+        """Return the slices that numbers lie in."""
+        unit = -torch.expm1(-numbers.double() * self.rate)
+        return (unit * self.size).long().clamp(0, self.size - 1)
+
+
+@lru_cache(maxsize=1000)
+def exponential(dtype: Any, rate: float = 1.0) -> Exponential:
+    """Return the exponential noise of a type and rate."""
+    return Exponential(dtype, rate)

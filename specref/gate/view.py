@@ -54,7 +54,7 @@ def whole(report: Report, width: int = 80, option: str = "--report") -> Iterator
         yield from block(finding, width)
     if any(f.case and not f.replay for f in report.failures):
         yield Text()
-        yield from _prose(f"To repeat one failure alone, add {option} DIR.", width)
+        yield from _prose(to_repeat(report, option), width)
     yield Text()
     yield from sentence(report, width)
 
@@ -85,6 +85,16 @@ def block(finding: Finding, width: int = 80, message_first: bool = False) -> Ite
             yield Text(f"  {label if number == 0 else '':<8}").append(line)
 
 
+def to_repeat(report: Report, option: str) -> str:
+    """Return what a reader can do who wants to repeat one failure."""
+    if report.source:
+        return f"To repeat one failure alone, add {option} DIR."
+    return (
+        f"An object has no command that repeats a failure; {option} DIR writes the cases, and "
+        "specref.gate.replay(FILE, subject=...) repeats one."
+    )
+
+
 def notes(report: Report, width: int = 80) -> Iterator[Text]:
     """Yield what a reader of the numbers must know: what they are exact or certified up to."""
     width = _usable(width)
@@ -97,7 +107,9 @@ def notes(report: Report, width: int = 80) -> Iterator[Text]:
     for bound, rules in bounds.items():
         whose = f" ({', '.join(rules)})" if len(bounds) > 1 else ""
         yield from _prose(
-            f"A TV by {MEASURED} is exact if no unseen exit; audited to {bound:.2g}{whose}.", width
+            f"A TV by {MEASURED} is exact if no unseen exit; audited to {bound:.2g} "
+            f"on average{whose}.",
+            width,
         )
     if any(
         f.depth == SAMPLES and f.tv is not None and f.verdict != "fail" for f in report.findings
@@ -170,7 +182,7 @@ def _head(report: Report, width: int) -> Iterator[Text]:
     if report.drafts:
         facts.append(f"drafts {report.drafts.replace('_', ' ')}")
     if report.calls:
-        facts.append(f"{report.calls:,} runs on the tape")
+        facts.append(f"{report.calls:,} runs measured")
     facts += [f"{name} {version}" for name, version in report.versions.items()]
     yield from _prose(", ".join(facts), width)
 

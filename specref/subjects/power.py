@@ -1,84 +1,142 @@
-"""The power of the gate: every known fault and every honest rule, at each depth.
+"""The power of the gate: every known fault and every honest rule, drawn in every way.
 
-A check that was never seen to fail shows nothing. Here each fault is offered as a sampler twice:
-drawing with torch, where the tape reads its law, and drawing with NumPy, where only its output is
-seen.
+A check that was never seen to fail shows nothing. Here each fault is offered as a sampler in the
+ways that samplers draw (`specref.subjects.programs.WAYS`): with torch, plainly or by a race, where
+the tape reads its law; with NumPy or Python, where its law is learned from answers; by a hash,
+where only its output is seen.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 
-from specref.faults import FAULTS
-from specref.gate import Report, check
+from specref.faults import FAULTS, Fault
+from specref.gate import check
+from specref.gate.cases import fixtures
+from specref.gate.checks import band
+from specref.gate.report import MEASURED
 from specref.rules import RULES
-from specref.subjects.programs import NumpyChoices, TorchChoices, of_fault, of_rule
+from specref.subjects.programs import WAYS, HashChoices, TorchChoices, of_fault, of_rule
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the gate says of a sampler that draws in one way.
+
+    Attributes:
+        verdict: of the report.
+        fails: the claims that failed, and how; empty if none did.
+        measured: whether its law was measured; else samples were counted.
+        named: whether the fault is among those that the report says have the measured law.
+        calls: runs that its law was read off, or rows by the claim that drew most.
+    """
+
+    verdict: str
+    fails: str
+    measured: bool
+    named: bool
+    calls: int
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the gate says of one sampler.
+    """What the gate says of one fault or one rule.
 
     Attributes:
         name: the fault or the rule.
         base: the rule it is held to.
         honest: whether it should pass.
-        measured, samples: what was found at either depth: "pass", or the failed claims.
-        named: whether the fault's own name is among the known faults that the report gives; at the
-            measured law.
-        calls: runs of the sampler on the tape.
-        rows: rows drawn at the depth of samples, by the claim that drew most.
+        seen: by the way it draws.
     """
 
     name: str
     base: str
     honest: bool
-    measured: str
-    named: bool
-    calls: int
-    samples: str
-    rows: int
+    seen: dict[str, Seen]
+
+    @property
+    def fails(self) -> str:
+        """The claims that fail, and how, in the first way in which any does."""
+        return next((seen.fails for seen in self.seen.values() if seen.fails), "")
+
+    @property
+    def named(self) -> str:
+        """Whether each law that is measured and fails is known as this fault's, if there is one."""
+        named = [seen.named for seen in self.seen.values() if seen.measured and seen.fails]
+        return "" if self.honest or not named else "yes" if all(named) else "NO"
 
     @property
     def right(self) -> bool:
-        """Whether the measured law tells it for what it is."""
-        return self.measured == "pass" if self.honest else self.measured != "pass" and self.named
+        """Whether each law that can be measured tells it for what it is."""
+        if self.honest:
+            return all(seen.verdict == "pass" for seen in self.seen.values())
+        return all(
+            bool(seen.fails and seen.measured and seen.named)
+            for way, seen in self.seen.items()
+            if measurable(FAULTS[self.name], way)
+        )
+
+    def told(self, way: str) -> str:
+        """Return the depth that settled it in one way, and the calls; or what went wrong."""
+        seen = self.seen[way]
+        text = "measured" if seen.measured else "samples"
+        if seen.verdict == "inconclusive":
+            text = "inconclusive"
+        elif self.honest != (seen.verdict == "pass"):
+            text = "refuted" if self.honest else "missed"
+        return f"{text}, {seen.calls:,}"
 
 
-def row(name: str) -> Row:
-    """Gate one fault or one rule at both depths."""
-    honest = name in RULES
-    measured, samples = (
-        check(of_rule(name, choices=choices) if honest else of_fault(FAULTS[name], choices))
-        for choices in (TorchChoices, NumpyChoices)
+def measurable(fault: Fault, way: str) -> bool:
+    """Whether the measured law must show a fault of samplers that draw in this way.
+
+    The tape shows all. What is learned from answers shows formulas that are wrong, not what a
+    single value of a draw leads to, or a vanishing mass.
+    """
+    if issubclass(WAYS[way], TorchChoices):
+        return True
+    return WAYS[way] is not HashChoices and any(
+        fault.deviation(made.target, made.draft, shape=made.shape, length=made.gamma + 1)
+        > band(made.vocab, made.gamma, "float32")
+        for made in fixtures(fault.rule.shape, False)
     )
-    named = any(
-        name in (finding.nearest_fault or {}).get("matches", ()) for finding in measured.failures
-    )
-    return Row(
-        name,
-        name if honest else FAULTS[name].base,
-        honest,
-        _said(measured),
-        named,
-        measured.calls,
-        _said(samples),
-        max((finding.calls for finding in samples.findings), default=0),
-    )
 
 
-def _said(report: Report) -> str:
-    """Return the verdict in a few words: the claims that failed, and how."""
-    if report.verdict != "fail":
-        return report.verdict
-    severities = dict.fromkeys(finding.severity for finding in report.failures)
-    claims = dict.fromkeys(finding.claim for finding in report.failures)
-    return f"{', '.join(claims)} ({', '.join(severities)})"
+def row(name: str, ways: Sequence[str] = tuple(WAYS)) -> Row:
+    """Gate one fault or one rule in several ways."""
+    return _row(name, {way: _seen(name, way) for way in ways})
 
 
-def rows(names: Iterable[str], jobs: int, done: Callable[[str], None]) -> Iterator[Row]:
+def rows(
+    names: Sequence[str], ways: Sequence[str], jobs: int, done: Callable[[str], None]
+) -> Iterator[Row]:
     """Yield the row of each rule or fault, in the order given; `done` is told of each."""
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(row, names):
-            done(found.name)
-            yield found
+        found = pool.map(_seen, *zip(*product(names, ways), strict=True))
+        for name in names:
+            yield _row(name, {way: next(found) for way in ways})
+            done(name)
+
+
+def _row(name: str, seen: dict[str, Seen]) -> Row:
+    honest = name in RULES
+    return Row(name, name if honest else FAULTS[name].base, honest, seen)
+
+
+def _seen(name: str, way: str) -> Seen:
+    choices = WAYS[way]
+    report = check(
+        of_rule(name, choices=choices) if name in RULES else of_fault(FAULTS[name], choices)
+    )
+    claims = dict.fromkeys(finding.claim for finding in report.failures)
+    severities = dict.fromkeys(finding.severity for finding in report.failures)
+    nearest = [finding.nearest_fault for finding in report.failures if finding.nearest_fault]
+    measured = any(f.claim == "joint" and f.depth == MEASURED for f in report.findings)
+    return Seen(
+        report.verdict,
+        f"{', '.join(claims)} ({', '.join(severities)})" if claims else "",
+        measured,
+        any(name in fault["matches"] for fault in nearest),
+        report.calls if measured else max((f.calls for f in report.findings), default=0),
+    )

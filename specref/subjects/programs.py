@@ -1,11 +1,15 @@
-"""Any rule or fault as a sampler: the program run with torch, or with NumPy, as its randomness.
+"""Any rule or fault as a sampler: the program run on the randomness of real ones.
 
 These are the samplers on which the gate shows its power: their law is known exactly, and they draw
-the way real ones do.
+the ways that engines do.
 """
 
+import random
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,12 +29,29 @@ class TorchChoices:
         self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
-        row = torch.tensor([float(w) for w in weights], dtype=torch.float64)
-        return int(torch.multinomial(row, 1, generator=self.generator))
+        return int(torch.multinomial(_row(weights), 1, generator=self.generator))
 
     def flip(self, chance: Number, at: Any = None) -> bool:
         u = torch.rand((), dtype=torch.float64, generator=self.generator)
         return bool(u < float(chance))
+
+
+class ExponentialChoices(TorchChoices):
+    """Categories by a race: the one with the least E/p, for exponential noise E, comes first."""
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        row = _row(weights)
+        return int((row / torch.empty_like(row).exponential_(generator=self.generator)).argmax())
+
+
+class GumbelChoices(TorchChoices):
+    """Categories by a race in logarithms: the greatest log p + G, for Gumbel noise G."""
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        row = _row(weights)
+        u = torch.rand(row.shape, dtype=row.dtype, generator=self.generator)
+        # Noise of u = 0 would put the only possible index level with the impossible ones.
+        return int((row.log() - (-u.clamp_min(2.0**-54).log()).log()).argmax())
 
 
 class NumpyChoices:
@@ -45,6 +66,53 @@ class NumpyChoices:
 
     def flip(self, chance: Number, at: Any = None) -> bool:
         return bool(self.generator.random() < float(chance))
+
+
+class PythonChoices:
+    """The reading of `choose` that draws with Python's `random`."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = random.Random(seed)
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        return self.generator.choices(range(len(weights)), [float(w) for w in weights])[0]
+
+    def flip(self, chance: Number, at: Any = None) -> bool:
+        return self.generator.random() < float(chance)
+
+
+class HashChoices:
+    """The reading of `choose` that hashes seed and counter: only its output can be seen."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.count = seed, 0
+
+    def __call__(self, weights: Sequence[Number], at: Any = None) -> int:
+        sums = list(accumulate(float(w) for w in weights))
+        return bisect(sums, self._unit() * sums[-1])
+
+    def flip(self, chance: Number, at: Any = None) -> bool:
+        return self._unit() < float(chance)
+
+    def _unit(self) -> float:
+        self.count += 1
+        digest = blake2b(b"%d %d" % (self.seed, self.count), digest_size=8).digest()
+        return float(int.from_bytes(digest, "big") >> 11) / (1 << 53)
+
+
+WAYS = {
+    "torch": TorchChoices,
+    "exponential race": ExponentialChoices,
+    "Gumbel race": GumbelChoices,
+    "NumPy": NumpyChoices,
+    "Python": PythonChoices,
+    "hash": HashChoices,
+}
+"""How samplers draw, by name."""
+
+
+def _row(weights: Sequence[Number]) -> Any:
+    return torch.tensor([float(w) for w in weights], dtype=torch.float64)
 
 
 @dataclass
@@ -123,12 +191,19 @@ def of_rule(
 
 
 class Every:
-    """Every fault and rule by name: `specref gate specref.subjects.programs:faults.coin_reused`."""
+    """Every fault or rule by name: `specref gate specref.subjects.programs:faults.coin_reused`.
 
-    def __init__(self, choices: type, faults: bool) -> None:
-        self._choices, self._faults = choices, faults
+    They draw with torch, unless another of the `WAYS` is named first: `rules.NumPy.token`, or
+    `faults.Gumbel_race.coin_reused`.
+    """
 
-    def __getattr__(self, name: str) -> Program:
+    def __init__(self, faults: bool, choices: type = TorchChoices) -> None:
+        self._faults, self._choices = faults, choices
+
+    def __getattr__(self, name: str) -> "Program | Every":
+        way = name.replace("_", " ")
+        if way in WAYS:
+            return Every(self._faults, WAYS[way])
         if self._faults and name in FAULTS:
             return of_fault(FAULTS[name], self._choices)
         if not self._faults and name in RULES:
@@ -139,7 +214,5 @@ class Every:
         return sorted(FAULTS if self._faults else RULES)
 
 
-faults = Every(TorchChoices, faults=True)
-rules = Every(TorchChoices, faults=False)
-numpy_faults = Every(NumpyChoices, faults=True)
-numpy_rules = Every(NumpyChoices, faults=False)
+faults = Every(faults=True)
+rules = Every(faults=False)
