@@ -152,7 +152,7 @@ def deviation(
     entry = find_rule(rule)
     length = whole(length, "length", "compare at least 1 token", 1)
     rounds = whole(rounds, "rounds", "run at least 1", 1)
-    if entry.shape == "chain" and max(widths_of(shape), default=1) > 1:
+    if entry.shape == "chain" and not entry.any_draft and max(widths_of(shape), default=1) > 1:
         raise ValueError(
             f"shape = {shape!r} is a tree, but {entry.name} verifies chains; pass a depth, or take "
             f"a tree rule: {', '.join(n for n, rule in RULES.items() if rule.shape == 'tree')}"

@@ -195,11 +195,9 @@ def _to_law(row: Law) -> Law:
 
 def _check_weights(row: Sequence[Number], name: str) -> None:
     total = sum(row)
-    try:
-        fine = (is_exact(total) or total < math.inf) and (not row or min(row) >= 0)
-    except TypeError:
+    if not is_exact(total) and not isinstance(total, float) and not hasattr(total, "dtype"):
         return  # symbols: whoever reads them decides
-    if fine:
+    if (is_exact(total) or total < math.inf) and (not row or min(row) >= 0):
         return
     for x, w in enumerate(row):
         if not 0 <= w < math.inf:  # NaN is on neither side of a comparison

@@ -12,9 +12,12 @@ from specref.gate.cases import fixtures
 from specref.gate.checks import band_of
 from specref.gate.evidence import RISK
 from specref.gate.learn import CHANGES, learn, outcome_at
-from specref.gate.opaque import GRID, measure_opaque
+from specref.gate.opaque import measure_opaque
 from specref.gate.subject import Problem, load
 from specref.rules import RULES
+
+GRID = 1 << 24
+"""The grid of float32 uniforms."""
 
 FINE = 1 << 53
 """The grid of float64 uniforms."""

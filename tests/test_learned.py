@@ -22,7 +22,8 @@ class Chain:
                     out[row, at] = x[row, at]
                     continue
                 left = p[row, at] if last else residual(p[row, at], q[row, at])
-                out[row, at] = min(np.searchsorted(left.cumsum(), rng.random(), "right"), 3)
+                edges = left.cumsum()
+                out[row, at] = np.searchsorted(edges, rng.random() * edges[-1], "right")
                 break
         return out
 
@@ -32,7 +33,7 @@ class Chain:
 
 def residual(p, q):
     left = np.maximum(p - q, 0)
-    return left / left.sum() if left.sum() else p
+    return left if left.any() else p
 
 
 class TwoIntervals(Chain):
@@ -72,6 +73,19 @@ def few(monkeypatch):
 
 def depths(report):
     return {f.depth for f in report.findings if f.claim in ("support", "acceptance", "joint")}
+
+
+def test_a_search_that_runs_past_the_last_token_is_seen_at_its_edge():
+    class PastTheEnd(Chain):
+        def sample(self, case, n, seed):
+            p, _, _ = case.arrays(n)
+            out = super().sample(case, n, seed)
+            u = np.random.default_rng(seed + 1).random(n)
+            out[u > p[:, 0].sum(-1), 0] = case.vocab
+            return out
+
+    found = {(f.claim, f.severity) for f in check(PastTheEnd()).failures}
+    assert found == {("support", "edge")}
 
 
 def test_intervals_that_lie_apart_are_measured():

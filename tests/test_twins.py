@@ -55,7 +55,7 @@ def test_a_twin_gets_its_verdict(name, monkeypatch):
     for module in (exact, samples):
         monkeypatch.setattr(module, "sampled_fixtures", made)
     monkeypatch.setattr(samples, "CALLS", 32)
-    monkeypatch.setattr(exact, "rounds_fixture", pair)
+    monkeypatch.setattr(exact, "rounds_fixture", lambda shape, _: pair(shape))
     monkeypatch.setattr(exact, "near_ties", lambda *_: ())
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     report = check(twin)

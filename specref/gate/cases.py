@@ -428,13 +428,15 @@ def near_ties(rule: str | None, shape: str) -> Iterator[Case]:
     There p <= q can hold at every token although both sum to one up to rounding: a rejection is
     still possible, with a chance of a few units in the last place, and leaves no residual.
 
+    Tokens of mass 0 stand first and last, where a search through an empty residual ends.
+
     The first kind nudges one probability, the second one logit: the laws are then the float32
     softmax of the logits, as a sampler that starts from logits computes it.
     """
-    wide = ((0.6, 0.4), (0.5, 0.3, 0.2))
+    wide = ((0.6, 0.4), (0.5, 0.3, 0.2), (0.0, 0.6, 0.4, 0.0))
     for weights in wide:
         q = tuple(float(np.float32(w)) for w in weights)
-        for x in range(len(q)):
+        for x in (x for x, weight in enumerate(q) if weight):
             for steps in (1, 2):
                 low = np.float32(q[x])
                 for _ in range(steps):

@@ -187,7 +187,7 @@ class Exact:
             if session.escapes:
                 return groups
         self.readings = [reading for _, group in groups for reading in group]
-        if not session.one_hot_target and self.instrument.sees_single_draws:
+        if not session.one_hot_target:
             session.say("near-ties and tiny masses")
             for make in (near_ties, tiny_masses):
                 for case in make(self.rule, self.subject.shape):

@@ -22,6 +22,9 @@ __all__ = ["Cell", "Measured", "Program", "measure"]
 Program = Callable[[Tape, int], Outcome]
 """A function of a tape and of the seed that the subject is given, which must not matter."""
 
+UNDRAWN = 24
+"""Replays of a program with a single cell."""
+
 
 def measure(program: Program, budget: int, replays: int = 2) -> Measured:
     """Read the law of `program(tape, seed)`.
@@ -54,7 +57,9 @@ def measure(program: Program, budget: int, replays: int = 2) -> Measured:
             got.cells.append(Cell(cell, outcome, mass, cuts, tuple(tape.run.variables)))
             if len(got.cells) <= replays or len(got.cells) % 8 == 0:
                 again += _again(program, got.cells[-1], got)
-            while not todo and again < replays and not got.escapes:
+            # What draws nothing may draw elsewhere, from few values: look more often.
+            enough = replays if len(got.cells) > 1 else max(replays, UNDRAWN)
+            while not todo and again < enough and not got.escapes:
                 again += _again(program, got.cells[-1], got)
             if got.escapes:
                 break  # the law is not to be had this way; leave the budget to the samples
