@@ -374,7 +374,6 @@ HIDDEN = {
     "SystemRandom, whole numbers": lambda seed: random.SystemRandom().randrange(3),
     "secrets": lambda seed: secrets.choice("abc"),
     "the clock": lambda seed: time.perf_counter_ns() // 64 % 2,
-    "an address": lambda seed: id(object()) // 16 % 7 if seed % 2 else 0,
     "the seed itself": lambda seed: seed % 3,
     "one in a hundred": lambda seed: (seed * 2654435761 >> 7) % 100 == 0,
     "a core class": lambda seed: random.Random.__mro__[1](seed).random() < 0.5,

@@ -172,13 +172,14 @@ def test_samples_certify_an_honest_black_box():
 
 
 @pytest.mark.usefixtures("one")
-def test_only_the_tape_sees_what_single_values_of_a_draw_lead_to():
+def test_samples_cannot_see_what_a_single_value_of_a_draw_leads_to():
     found = row("coin_inclusive", ["torch", "NumPy", "hash"])
-    assert [found.told(way).split(",")[0] for way in found.seen] == ["measured", "missed", "missed"]
+    told = [found.told(way).split(",")[0] for way in found.seen]
+    assert told == ["measured", "measured", "missed"], "the learner asks at the ends of a draw"
     assert (found.fails, found.named, found.right) == ("support (edge)", "yes", True)
 
 
-def test_what_only_the_tape_sees_is_known():
+def test_what_only_the_tape_must_see_is_known():
     assert {n for n, fault in FAULTS.items() if not measurable(fault, "NumPy")} == FINE
     assert all(measurable(fault, "Gumbel race") for fault in FAULTS.values())
     assert not any(measurable(fault, "hash") for fault in FAULTS.values())

@@ -462,8 +462,9 @@ def _one_level(
     shape: str,
     made_from: tuple[Floats, Floats] | None,
 ) -> Case:
-    """A case with one drafted token; a tree has a second sibling, the next token."""
-    tokens = (x,) if shape == "chain" else (x, (x + 1) % len(p))
+    """A case with one drafted token; a tree has a second sibling, the next that q can draw."""
+    following = next(y % len(q) for y in range(x + 1, x + 1 + len(q)) if q[y % len(q)])
+    tokens = (x,) if shape == "chain" else (x, following)
     count = len(tokens) + 1
     logits = ((made_from[0],) * count, (made_from[1],) * count) if made_from else None
     return Case((p,) * count, (q,) * count, tokens, (0,) * len(tokens), rule, shape, logits)

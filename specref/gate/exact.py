@@ -275,12 +275,17 @@ class Exact:
         }
         for claim, (test, text) in tests.items():
             found = test(readings)
-            bad = next((d for d in found if d.fails), None)
+            wrong = [d for d in found if d.fails]
+            bad = next((d for d in wrong if not d.edge), wrong[0] if wrong else None)
             if bad is None:
                 worst = max((float(d.tv) for d in found), default=0.0)
                 self._pass(claim, worst, f"{len(found)} cases")
             else:
-                self.session.findings.append(self._failure(claim, bad, "law", text))
+                severity = "law"
+                if bad.edge:
+                    severity = "edge"
+                    text += f", on a draft of probability {float(bad.reading.chance):.2g}"
+                self.session.findings.append(self._failure(claim, bad, severity, text))
 
     def joint(self, groups: Groups) -> None:
         """Over all drafts, continued by the target: the target's joint law."""

@@ -91,8 +91,8 @@ class Row:
 def measurable(fault: Fault, way: str) -> bool:
     """Whether the measured law must show a fault of samplers that draw in this way.
 
-    The tape shows all. What is learned from answers shows formulas that are wrong, not what a
-    single value of a draw leads to, or a vanishing mass.
+    The tape shows all. What is learned from answers shows formulas that are wrong; what a single
+    value of a draw leads to, or a vanishing mass, only if it lies at the end of a draw.
     """
     if issubclass(WAYS[way], TorchChoices):
         return True
