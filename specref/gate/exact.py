@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from functools import cached_property
-from math import log
+from math import log, sqrt
 from typing import Any, Protocol
 
 from specref.choice import Choose, law
@@ -29,7 +29,7 @@ from specref.gate.evidence import ALARM, weigh
 from specref.gate.report import MEASURED, Finding, NearestFault, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
-from specref.gate.subject import Outcome, Problem, Proposal
+from specref.gate.subject import MOST_ROWS, Outcome, Problem, Proposal
 from specref.rules import RULES
 
 Groups = list[tuple[Fixture, list[Reading]]]
@@ -209,8 +209,9 @@ class Exact:
 
     # Claims
 
-    def _batches(self, readings: list[Reading], rows: int = 256) -> None:
+    def _batches(self, readings: list[Reading]) -> None:
         """Hold calls of many rows to the law that was measured on calls of one."""
+        rows = 256 if self.instrument.sees_single_draws else MOST_ROWS  # a blurred law needs more
         for number, reading in enumerate(readings):
             seed = seed_of(self.session.seed, 1_000 + number)
             if any(isinstance(outcome, Problem) for outcome in reading.got):
@@ -523,14 +524,14 @@ def _likeliest(group: list[Reading], count: int) -> list[Reading]:
 
 
 def _apart(reading: Reading, counts: Counter[Outcome], tests: int) -> bool:
-    """Whether counts are of another law than the measured one, but for what probes missed of it."""
-    missed = reading.measured.missed
-    law: dict[Any, Any] = {out: float(mass) * (1 - missed) for out, mass in reading.got.items()}
-    seen = Counter(out if out in law else "another" for out in counts.elements())
-    if missed:
-        law["another"] = missed
-    evidence = weigh(law, seen, 0.05)
-    # A law that is off by `missed` gains at most so much, about, on every row.
-    return evidence.impossible is not None or (
-        evidence.log_e - 2 * missed * counts.total() >= log(tests / ALARM)
-    )
+    """Whether counts refute that calls follow the measured law, up to what probes missed of it.
+
+    TV(empirical, law) exceeds TV(truth, law) <= missed by at most sqrt(K/n)/2, its mean, and
+    sqrt(ln(tests/ALARM)/(2n)), its fluctuation: as in `evidence.certified_tv`, from the other side.
+    """
+    missed, rows = reading.measured.missed, counts.total()
+    if not missed:
+        return weigh(reading.got, counts, 0.05).alarm(tests)
+    gap = float(distance({out: count / rows for out, count in counts.items()}, reading.got))
+    outcomes = len(reading.got.keys() | counts.keys())
+    return gap > missed + sqrt(outcomes / rows) / 2 + sqrt(log(tests / ALARM) / (2 * rows))
