@@ -305,12 +305,150 @@ def explain(
 
 @app.command("rules")
 def list_rules() -> None:
-    """List the acceptance rules."""
+    """List the acceptance rules, and the tokens that each emits per round on a standard pair.
+
+    The pair is p = (1/2, 3/10, 1/5) and q = (1/5, 1/5, 3/5) at every position (p's likeliest token
+    alone for rules that are made for such targets); chains have two drafts, trees two siblings at
+    each of two levels.
+    """
+    from specref import closed
+    from specref.compare import STANDARD, sharpened
+    from specref.oracle import lengths
+
+    rows = []
+    for name, rule in RULES.items():
+        p, q = STANDARD
+        shape = 2 if rule.shape == "chain" else (2, 2)
+        target = sharpened(p) if rule.one_hot_target else p
+        found = lengths(name, target, q, shape=shape, by=closed.round_law)
+        lossless = "yes" if rule.lossless else "no"
+        emitted = _fraction(found.expected)
+        rows.append((name, rule.shape, lossless, rule.draft.__name__, emitted, rule.source))
+    _table(("rule", "shape", "lossless", "drafter", "emitted", "source"), rows)
+
+
+@app.command("compare")
+def compare_rules(
+    p: Annotated[str, typer.Option(help="Target law at every position, 1/2,3/10,1/5.")],
+    q: Annotated[str, typer.Option(help="Draft law, written as --p.")],
+    rules: Annotated[
+        str | None, typer.Option(help="Rules, token,block; all that are for the shape if left out.")
+    ] = None,
+    gamma: Annotated[int | None, typer.Option(help="Drafts of a chain.")] = None,
+    widths: Annotated[
+        str | None, typer.Option(help="Siblings at each level of a tree, 2,2.")
+    ] = None,
+) -> None:
+    """Set rules side by side: acceptance, expected tokens, share of the optimum, and TV.
+
+    The optimum is that of the best lossless verifier of the same drafts that leaves the target of
+    later tokens alone. All drafts are enumerated, so time grows exponentially with their number.
+    """
+    from specref.compare import compare, constant
+    from specref.decode import check_shape
+
+    try:
+        shape = _shape(gamma, widths)
+        target, drafter = constant(p, "--p"), constant(q, "--q")
+        if len(target(())) != len(drafter(())):
+            raise UsageError(f"--p has {len(target(()))} tokens and --q {len(drafter(()))}")
+        names = _rules_for(shape) if rules is None else [n.strip() for n in rules.split(",")]
+        for name in names:
+            known_rule(name)
+            check_shape(RULES[name], shape)
+        found = list(compare(names, target, drafter, shape))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     rows = [
-        (name, rule.shape, "yes" if rule.lossless else "no", rule.draft.__name__, rule.source)
-        for name, rule in RULES.items()
+        (
+            one.rule,
+            "-" if one.acceptance is None else _fraction(one.acceptance),
+            _fraction(one.emitted),
+            f"{one.share:.4f}",
+            _fraction(one.tv),
+        )
+        for one in found
     ]
-    _table(("rule", "shape", "lossless", "drafter", "source"), rows)
+    _table(("rule", "acceptance", "emitted", "of optimum", "TV"), rows)
+
+
+def _shape(gamma: int | None, widths: str | None) -> int | tuple[int, ...]:
+    """Read --gamma or --widths."""
+    if (gamma is None) == (widths is None):
+        raise UsageError("pass either --gamma N, for chains, or --widths 2,2, for trees")
+    if gamma is not None:
+        if gamma < 0:
+            raise UsageError(f"--gamma {gamma} is negative; 0 drafts or more")
+        return gamma
+    assert widths is not None
+    parts = [part.strip() for part in widths.split(",")]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--widths {widths} is not a list of positive numbers, 2,2")
+    return tuple(int(part) for part in parts)
+
+
+def _rules_for(shape: int | tuple[int, ...]) -> list[str]:
+    """Return the rules that are for a shape, on any target."""
+    kind = "chain" if isinstance(shape, int) else "tree"
+    widest = 1 if isinstance(shape, int) else max(shape, default=1)
+    return [
+        name
+        for name, rule in RULES.items()
+        if rule.shape == kind
+        and not rule.one_hot_target
+        and (rule.width is None or widest <= rule.width)
+    ]
+
+
+def _fraction(value: Any) -> str:
+    """Write a number as a fraction, where it is short, and as a decimal."""
+    exact = str(value)
+    if "/" not in exact:
+        return exact
+    return f"{exact} = {float(value):.4f}" if len(exact) <= 16 else f"{float(value):.6g}"
+
+
+@app.command()
+def growth(
+    rule: Annotated[str, typer.Argument(help="A rule; see specref rules.")] = "token",
+    vocab: Annotated[str, typer.Option(help="Sizes of the vocabulary, growing.")] = "2,4,8",
+    gamma: Annotated[int, typer.Option(help="Levels of the draft, from 1 up to this.")] = 5,
+    width: Annotated[int, typer.Option(help="Siblings at each level, for rules on trees.")] = 2,
+    limit: Annotated[
+        float, typer.Option(help="Seconds after which larger sizes are left out.")
+    ] = 10,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw it, too: a picture, .svg or .png.")
+    ] = None,
+) -> None:
+    """Measure how the cost of exact laws grows with V and gamma, by both oracles."""
+    from specref.decode import check_shape
+    from specref.growth import measure, plot
+
+    known_rule(rule)
+    sizes = [part.strip() for part in vocab.split(",")]
+    if not all(part.isdecimal() and int(part) > 1 for part in sizes):
+        raise UsageError(f"--vocab {vocab} is not a list of numbers above 1, 2,4,8")
+    if gamma < 1 or width < 1 or not limit > 0:
+        raise UsageError("--gamma, --width and --limit are positive")
+    if out is not None:
+        if not out.endswith((".svg", ".png")):
+            raise UsageError(f"--out {out} is neither .svg nor .png")
+        _writable_file("--out", out)
+    chain = RULES[rule].shape == "chain"
+    shapes = [n if chain else (width,) * n for n in range(1, gamma + 1)]
+    try:
+        check_shape(RULES[rule], shapes[0])
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    points = []
+    for point in measure(rule, [int(part) for part in sizes], shapes, limit):
+        points.append(point)
+        spent = "left out" if point.seconds is None else f"{point.seconds:.4f} s"
+        _say(f"V = {point.vocab}  gamma = {point.gamma}  {point.oracle:6}  {spent}")
+    if out is not None:
+        with _writing("--out", out):
+            plot(points, out)
 
 
 @app.command("faults")
@@ -338,9 +476,15 @@ def power(
             raise UsageError(f"there is no fault or rule {name!r}{near}; see specref faults")
     if jobs < 1:
         raise UsageError(f"--jobs {jobs} is not positive")
+    stdout = sys.stdout
+
+    def print_line(cells: Sequence[str]) -> None:
+        with redirect_stdout(stdout):
+            _say("| " + " | ".join(cells) + " |")
+
     with _gate() as (_, progress):
         try:
-            from specref.subjects.power import rows
+            from specref.subjects.power import SAMPLERS, rows
             from specref.subjects.programs import WAYS
         except ModuleNotFoundError as error:
             raise UsageError(f"power needs {error.name}; pip install 'specref[torch]'") from None
@@ -349,19 +493,20 @@ def power(
             if way not in WAYS:
                 near = nearest(way, WAYS)
                 raise UsageError(f"there is no way {way!r}{near}; ways: {', '.join(WAYS)}")
-        todo = names or [*RULES, *FAULTS]
-        found = list(rows(todo, asked, jobs, progress or (lambda name: None)))
-    heads = ("sampler", "rule", "fails", "named", *asked)
-    cells = [
-        (row.name, row.base, row.fails, row.named, *(row.told(way) for way in asked))
-        for row in found
-    ]
-    if markdown:
-        lines = ["| " + " | ".join(line) + " |" for line in (heads, ["---"] * len(heads), *cells)]
-        _say("\n".join(lines))
-    else:
+        heads = ("sampler", "rule", "fails", "named", *asked)
+        cells: list[tuple[str, ...]] = []
+        wrong: list[str] = []
+        if markdown:
+            print_line(heads)
+            print_line(["---"] * len(heads))
+        for row in rows(names or SAMPLERS, asked, jobs, progress or (lambda name: None)):
+            told = (row.told(way) for way in asked)
+            cells.append((row.name, row.base, row.fails, row.named, *told))
+            wrong += [row.name] * (not row.right)
+            if markdown:  # at once: the whole table takes an hour
+                print_line(cells[-1])
+    if not markdown:
         _table(heads, cells)
-    wrong = [row.name for row in found if not row.right]
     if wrong:
         _complain(f"not told for what they are: {', '.join(wrong)}")
     raise typer.Exit(FAIL if wrong else PASS)

@@ -14,7 +14,6 @@ from specref.dist import (
     Law,
     Number,
     as_fraction,
-    as_law,
     entries,
     exact_row,
     integers,
@@ -24,7 +23,7 @@ from specref.dist import (
     whole,
 )
 from specref.draft import Node, Shape, tree, widths_of, without_replacement
-from specref.model import Context, Model
+from specref.model import Context, Model, exact_model, exact_pair
 from specref.rules import RULES, Rule
 
 Text = tuple[int, ...]
@@ -82,7 +81,11 @@ def complete(
 def round_law(
     rule: Rule, p: Model, q: Model, shape: Shape, context: Context = ()
 ) -> dict[Text, Number]:
-    """Return the exact law of the tokens emitted by one round after `context`."""
+    """Return the law of the tokens emitted by one round after `context`.
+
+    It is made of the numbers that the models return: exact where these are fractions. (A quotient
+    of two integers is a float; `dist.rational` and `model.Table` make fractions of them.)
+    """
     return law(lambda choose: rule.verify(rule.draft(p, q, shape, choose, context), choose))
 
 
@@ -152,37 +155,32 @@ def deviation(
     entry = find_rule(rule)
     length = whole(length, "length", "compare at least 1 token", 1)
     rounds = whole(rounds, "rounds", "run at least 1", 1)
-    if entry.shape == "chain" and not entry.any_draft and max(widths_of(shape), default=1) > 1:
-        raise ValueError(
-            f"shape = {shape!r} is a tree, but {entry.name} verifies chains; pass a depth, or take "
-            f"a tree rule: {', '.join(n for n, rule in RULES.items() if rule.shape == 'tree')}"
-        )
-    given, drafter = _exact(p, "p"), _exact(q, "q")
-    asked = given if target is None else _exact(target, "target")
-    if len(given(())) != len(drafter(())):
-        raise ValueError(f"p has {len(given(()))} tokens and q {len(drafter(()))}; pad the smaller")
+    check_shape(entry, shape)
+    given, drafter = exact_pair(p, q)
+    asked = given if target is None else exact_model(target, "target")
     live = output_law(
         entry, given, drafter, shape=shape, length=length, rounds=rounds, target=asked
     )
     return as_fraction(tv(live, target_law(asked, length)))
 
 
-def _exact(model: Model, name: str) -> Model:
-    """Return `model` with its laws checked, made exact and remembered by context."""
-    if not callable(model):
-        raise ValueError(f"{name} = {model!r} is no model; pass a callable from a context to a law")
-    known: dict[Context, Law] = {}
+def check_shape(rule: Rule, shape: Shape) -> None:
+    """Refuse a shape of drafts that a rule is not made for.
 
-    def exact(context: Context) -> Law:
-        if context not in known:
-            row = as_law(model(context), f"{name}({context})")
-            size = len(next(iter(known.values()), row))
-            if len(row) != size:
-                raise ValueError(f"{name}({context}) has {len(row)} tokens, other rows {size}")
-            known[context] = row
-        return known[context]
-
-    return exact
+    Raises:
+        ValueError: what the rule is made for.
+    """
+    widths = widths_of(shape)
+    if rule.shape == "chain" and not rule.any_draft and max(widths, default=1) > 1:
+        raise ValueError(
+            f"shape = {shape!r} is a tree, but {rule.name} verifies chains; pass a depth, or take "
+            f"a tree rule: {', '.join(n for n, rule in RULES.items() if rule.shape == 'tree')}"
+        )
+    if rule.width is not None and max(widths, default=1) > rule.width:
+        raise ValueError(
+            f"shape = {shape!r}, but {rule.name} verifies {rule.width} siblings at a node, or "
+            f"fewer; pass widths up to {rule.width}"
+        )
 
 
 def lossless(
@@ -196,7 +194,7 @@ def find_rule(rule: str | Rule) -> Rule:
     """Return the registered rule of that name, or the rule itself."""
     if isinstance(rule, Rule):
         return rule
-    if rule not in RULES:
+    if not isinstance(rule, str) or rule not in RULES:
         raise KeyError(f"there is no rule {rule!r}; rules are {', '.join(RULES)}")
     return RULES[rule]
 
@@ -269,13 +267,19 @@ def verify(
                 )
     if entry.draft is without_replacement and len({*zip(up, drafts, strict=True)}) < len(drafts):
         raise ValueError(f"{entry.name} needs siblings drawn without replacement; some are equal")
+    if entry.off_path:
+        raise ValueError(
+            f"{entry.name} calls the models behind tokens that were not drafted, and rows do not "
+            "hold these laws; run rule.verify on a root that a drafter has grown from models"
+        )
     if entry.shape == "chain" and not is_chain:
         raise ValueError(f"{entry.name} verifies chains; leave parents out, or use a tree rule")
     if (uniforms is None) == (seed is None):
         raise ValueError("pass either uniforms= or seed=")
     reading: Uniforms
     if seed is not None:
-        reading = Seeded(whole(seed, "seed", "pass a number"), start)
+        begin = whole(start, "start", "pass the number of tokens before the round")
+        reading = Seeded(whole(seed, "seed", "pass a number"), begin)
     else:
         assert uniforms is not None
         draws = exact_row(uniforms, "uniforms")

@@ -50,6 +50,29 @@ def rational(value: Number, denominator: int = 1) -> Number:
     return exact if denominator == 1 else exact / denominator
 
 
+def exact_number(value: Number, name: str) -> Number:
+    """Return what `rational` returns, or say which argument is no number.
+
+    Raises:
+        ValueError: the value is not a finite number; `name` says whose.
+    """
+    try:
+        return rational(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def number(value: Number, name: str) -> Number:
+    """Return a parameter of any kind of number as it is, and a string such as "3/10" exactly.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(value, str) or not hasattr(value, "__truediv__"):
+        return exact_number(value, name)
+    return value
+
+
 def _from_fraction(value: Fraction) -> Number:
     return value if _Rational is Fraction else _Rational(value.numerator, value.denominator)
 

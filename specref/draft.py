@@ -10,10 +10,10 @@ numbered in the order drawn, level by level; node 0 is the root.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from specref.choice import Choose, Proposal
-from specref.dist import Law, entries, top, whole, without
+from specref.dist import Law, entries, normalise, top, whole, without
 from specref.model import Context, Model
 
 Shape: TypeAlias = int | tuple[int, ...]
@@ -29,12 +29,16 @@ class Node:
         q: draft law [V].
         children: ((token, node), ...) in the order drawn.
         index: number of the node in its draft; 0 is the root.
+        beyond: from a token that was not drafted here to the node behind it, which has no children:
+            one more call of both models. Its index follows those of the draft. None where the draft
+            was built from rows, which do not hold these laws.
     """
 
     p: Law
     q: Law
     children: tuple[tuple[int, "Node"], ...] = ()
     index: int = 0
+    beyond: Callable[[int], "Node"] | None = None
 
 
 Drafter: TypeAlias = Callable[[Model, Model, Shape, Choose, Context], Node]
@@ -54,6 +58,17 @@ def tree(
         ValueError: lengths that do not fit, a parent at or after its child, a token outside the
             vocabulary.
     """
+    return _link(p_rows, q_rows, tokens, parents, [None] * (len(tokens) + 1))
+
+
+def _link(
+    p_rows: Sequence[Law],
+    q_rows: Sequence[Law],
+    tokens: Sequence[int],
+    parents: Sequence[int],
+    beyond: Sequence[Callable[[int], Node] | None],
+) -> Node:
+    """Build the root as `tree` does, with what lies beyond each node."""
     count = len(tokens) + 1
     if len(p_rows) != count:
         raise ValueError(f"p_rows has {len(p_rows)} rows; {len(tokens)} drafts need {count}")
@@ -70,7 +85,7 @@ def tree(
     children: list[list[tuple[int, Node]]] = [[] for _ in range(count)]
     root = None
     for at in range(count - 1, -1, -1):
-        root = Node(p_rows[at], q_rows[at], tuple(reversed(children[at])), at)
+        root = Node(p_rows[at], q_rows[at], tuple(reversed(children[at])), at, beyond[at])
         if at:
             children[parents[at - 1]].append((tokens[at - 1], root))
     assert root is not None
@@ -102,7 +117,7 @@ def flat(root: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def depth(shape: Shape) -> int:
     """Return gamma, the largest number of tokens that one round can accept."""
-    return shape if isinstance(shape, int) else len(shape)
+    return len(widths_of(shape))
 
 
 def widths_of(shape: Shape) -> tuple[int, ...]:
@@ -145,10 +160,105 @@ def likeliest(p: Model, q: Model, shape: Shape, choose: Choose, context: Context
     return _grow(p, q, shape, lambda law, width, first: list(top(law, width)), context)
 
 
+def hub_pairs(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
+    """Draw a token of q and pair it with q's likeliest, the hub (SpecHub, Sun et al. 2024).
+
+    Drawn first, the hub is followed by a draw from the other tokens, if q has any. A single sibling
+    is a draw from q.
+
+    Raises:
+        ValueError: more than two siblings.
+    """
+
+    def siblings(law: Law, width: int, first: int) -> list[int]:
+        if width > 2:
+            raise ValueError(f"hub_pairs draws pairs, not {width} siblings; pass widths 1 and 2")
+        (hub,) = top(law, 1)
+        drawn = [choose(law, at=Proposal(first))]
+        if width == 2 and drawn[0] != hub:
+            drawn.append(hub)
+        elif width == 2 and sum(without(law, hub)) > 0:
+            drawn.append(choose(without(law, hub), at=Proposal(first + 1)))
+        return drawn
+
+    return _grow(p, q, shape, siblings, context)
+
+
+def top_and_one(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
+    """Take the likeliest tokens of q and draw the last sibling from the others (Hu et al. 2025).
+
+    Tokens of draft mass 0 are not taken: when q has fewer tokens than siblings are asked for, all
+    of them are siblings, likeliest first, and the last is certain.
+    """
+
+    def siblings(law: Law, width: int, first: int) -> list[int]:
+        taken: list[int] = []
+        for x in top(law, width - 1):
+            rest = without(law, x)
+            if sum(rest) == 0:
+                break
+            taken.append(x)
+            law = rest
+        return [*taken, choose(law, at=Proposal(first + len(taken)))]
+
+    return _grow(p, q, shape, siblings, context)
+
+
+def as_is(q: Law) -> Law:
+    """Return q: the law of a drafter that is the draft model itself."""
+    return q
+
+
+def uniform(q: Law) -> Law:
+    """Return the uniform law on the tokens that q can draw.
+
+    >>> from fractions import Fraction
+    >>> print(*uniform((Fraction(3, 4), Fraction(0), Fraction(1, 4))))
+    1/2 0 1/2
+    """
+    return normalise([w * 0 + 1 if w > 0 else w * 0 for w in q])
+
+
+def one_from_each(
+    p: Model,
+    q: Model,
+    shape: Shape,
+    choose: Choose,
+    context: Context,
+    *,
+    laws: Sequence[Callable[[Any], Law]] = (as_is, uniform),
+) -> Node:
+    """Draw the k-th sibling from the k-th draft model, in this order (SpecInfer).
+
+    Args:
+        p, q: target and draft; q may return whatever the draft models need, such as their k rows.
+        shape: depth of a chain, or widths of a tree, each `len(laws)` or less.
+        choose: the reading.
+        context: what stands before the draft.
+        laws: from what q returns to the law of each draft model.
+
+    Raises:
+        ValueError: more siblings than draft models.
+    """
+
+    def siblings(law: Any, width: int, first: int) -> list[int]:
+        if width > len(laws):
+            raise ValueError(
+                f"one_from_each draws {len(laws)} siblings, not {width}; pass smaller widths, or "
+                "one of laws= for each sibling"
+            )
+        return [choose(laws[i](law), at=Proposal(first + i)) for i in range(width)]
+
+    return _grow(p, q, shape, siblings, context)
+
+
 DRAFTS: dict[str, Drafter] = {
     "with_replacement": with_replacement,
     "without_replacement": without_replacement,
     "likeliest": likeliest,
+    "one_from_each": one_from_each,
+    "hub_pairs": hub_pairs,
+    "top_and_one": top_and_one,
 }
 
 
@@ -159,19 +269,57 @@ def _grow(
     siblings: Callable[[Law, int, int], list[int]],
     context: Context,
 ) -> Node:
-    """Grow a draft level by level; `siblings(law, width, first index)` proposes children."""
+    """Grow a draft of a shape; `siblings(law, width, first index)` proposes children."""
     widths = widths_of(shape)
+
+    def children(text: Context, first: int) -> list[int]:
+        return siblings(q(text), widths[len(text) - len(context)], first)
+
+    return grow(p, q, len(widths), children, context)
+
+
+def grow(
+    p: Model,
+    q: Model,
+    levels: int,
+    siblings: Callable[[Context, int], Sequence[int]],
+    context: Context,
+) -> Node:
+    """Grow a draft level by level, by a function that proposes the children of a text.
+
+    Args:
+        p, q: target, and the model whose laws the nodes declare.
+        levels: no node is deeper.
+        siblings: from a node's text and the index of its first child to the children's tokens.
+        context: the text of the root.
+    """
     texts = [tuple(context)]
     tokens: list[int] = []
     parents: list[int] = []
     level = [0]
-    for width in widths:
+    for _ in range(levels):
         below = []
         for node in level:
-            for x in siblings(q(texts[node]), width, len(texts)):
+            for x in siblings(texts[node], len(texts)):
                 below.append(len(texts))
                 tokens.append(x)
                 parents.append(node)
                 texts.append((*texts[node], x))
         level = below
-    return tree([p(text) for text in texts], [q(text) for text in texts], tokens, parents)
+    return _link(
+        [p(text) for text in texts],
+        [q(text) for text in texts],
+        tokens,
+        parents,
+        [_beyond(p, q, text, len(texts)) for text in texts],
+    )
+
+
+def _beyond(p: Model, q: Model, text: Context, index: int) -> Callable[[int], Node]:
+    """Return what gives the node behind `text` and one more token, numbered `index`."""
+
+    def beyond(x: int) -> Node:
+        longer = (*text, x)
+        return Node(p(longer), q(longer), (), index, _beyond(p, q, longer, index + 1))
+
+    return beyond

@@ -102,3 +102,39 @@ class NGram:
                 total = sum(counts.values())
                 return tuple(rational(counts[x], total) for x in range(self.vocab))
         raise AssertionError("unreachable: a non-empty text has a law for the empty context")
+
+
+def exact_pair(p: Model, q: Model, context: Context = ()) -> tuple[Model, Model]:
+    """Return target and draft with their laws checked, made exact and remembered by context.
+
+    Raises:
+        ValueError: no models, laws over different tokens, or, on a call, what is no law.
+    """
+    target, draft = exact_model(p, "p"), exact_model(q, "q")
+    sizes = len(target(context)), len(draft(context))
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"p has {sizes[0]} tokens and q {sizes[1]}; pad the smaller")
+    return target, draft
+
+
+def exact_model(model: Model, name: str) -> Model:
+    """Return `model` with its laws checked, made exact and remembered by context.
+
+    Raises:
+        ValueError: no model, or, on a call, what is no law; `name` says whose.
+    """
+    if not callable(model):
+        raise ValueError(f"{name} = {model!r} is no model; pass a callable from a context to a law")
+    known: dict[Context, Law] = {}
+
+    def exact(context: Context) -> Law:
+        context = tuple(context)
+        if context not in known:
+            row = as_law(model(context), f"{name}({context})")
+            size = len(next(iter(known.values()), row))
+            if len(row) != size:
+                raise ValueError(f"{name}({context}) has {len(row)} tokens, other rows {size}")
+            known[context] = row
+        return known[context]
+
+    return exact

@@ -1,4 +1,12 @@
-"""Says in the summary how many cases the exhaustive and the generated tests saw."""
+"""Says in the summary how many cases the exhaustive and the generated tests saw.
+
+Generated cases are the same in every run, and slow machines may be slow.
+"""
+
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,5 +1,8 @@
 """Speed of enumeration. Run with `pytest tests/test_bench_core.py --benchmark-enable -n 0`."""
 
+import pytest
+
+from specref import closed
 from specref.choice import law
 from specref.decode import output_law, round_law, target_law
 from specref.dist import rational
@@ -49,3 +52,15 @@ def test_joint_law_of_a_chain_of_four(benchmark):
 def test_round_of_a_tree_of_two_levels(benchmark):
     out = benchmark.pedantic(round_law, (RULES["rrs_without"], P, Q, (2, 2)), rounds=1)
     assert sum(out.values()) == 1
+
+
+@pytest.mark.parametrize("oracle", ["law", "closed"])
+def test_round_law_by_both_oracles(benchmark, oracle):
+    """V = 4, four drafts, laws that depend on the context; `specref growth` shows more sizes."""
+    compute = {
+        "law": lambda: round_law(RULES["block"], P, Q, 4),
+        "closed": lambda: closed.round_law("block", P, Q, 4),
+    }[oracle]
+    out = benchmark.pedantic(compute, rounds=3)
+    assert sum(out.values()) == 1
+    benchmark.extra_info["outcomes"] = len(out)

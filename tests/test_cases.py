@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from specref.draft import DRAFTS
 from specref.gate.cases import (
     Case,
     Fixture,
+    OneLevel,
     exact,
     fixtures,
     grid,
@@ -21,6 +23,7 @@ from specref.gate.cases import (
     sampled_fixtures,
     tiny_masses,
 )
+from specref.gate.subject import DRAFTERS
 
 MIXED = next(f for f in fixtures("chain", False) if f.name == "mixed")
 TREE = next(f for f in fixtures("tree", False) if f.name == "pair, two levels")
@@ -118,16 +121,57 @@ def test_the_grid_is_exhaustive():
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_near_ties_are_neighbours_and_some_leave_no_residual(shape):
     empty = 0
-    for case in near_ties("token", shape):
+    drafts = OneLevel("token", shape)
+    for case in near_ties(drafts):
         p, q = np.array(case.p[0], np.float32), np.array(case.q[0], np.float32)
         assert np.abs(p - q).max() < 4e-7
         empty += bool((p <= q).all() and (p < q).any())
     assert empty >= 2
-    assert all(case.q[0][case.tokens[0]] == 2.0**-26 for case in tiny_masses("token", shape))
+    assert all(case.q[0][case.tokens[0]] == 2.0**-26 for case in tiny_masses(drafts))
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_cases_of_their_own_are_drafts_that_the_drafter_makes(name):
+    """Their chance is that of the draft: of one level, that of all the drafter can make."""
+    drafter = DRAFTERS[name]
+    drafts = OneLevel(None, "tree", drafter, 2)
+    found = [*near_ties(drafts), *tiny_masses(drafts)]
+    assert found
+    for case in found:
+        fixture = Fixture("these laws", {(): case.p[0]}, {(): case.q[0]}, (2,))
+        chances = fixture.drafts(drafter)
+        assert case.chance(drafter) == chances[case.tokens, case.parents] > 0
+        assert 2 in {len(case.tokens), sum(w > 0 for w in case.q[0]) + 1}
+
+
+def test_a_drafter_that_never_makes_a_draft_is_given_none():
+    by_any = [case.tokens for case in tiny_masses(OneLevel("one_hot", "chain"))]
+    assert by_any == [(1,), (1,), (2,)]
+    assert not list(tiny_masses(OneLevel(None, "chain", DRAFTS["likeliest"])))
+
+
+@pytest.mark.parametrize("fixture", [MIXED, TREE], ids=["chain", "tree"])
+@pytest.mark.parametrize("name", ["with_replacement", "without_replacement", "likeliest"])
+def test_the_chance_of_a_draft_is_its_weight(fixture, name):
+    drafts = fixture.drafts(DRAFTS[name])
+    for draft, weight in list(drafts.items())[::5]:
+        assert fixture.case(draft, None).chance(DRAFTS[name]) == as_fraction(weight)
+
+
+def test_a_draft_that_is_never_made_has_no_chance():
+    assert one(MIXED, at=1).chance(DRAFTS["likeliest"]) == 0
+
+
+def test_one_number_of_siblings_is_kept_to():
+    found = fixtures("tree", True, 3)
+    assert {width for f in found for width in f.shape} == {3}
+    assert rounds_fixture("tree", width=3).shape == sampled_fixtures("tree", 3)[0].shape == (3,)
+    assert {f.shape for f in fixtures("tree", True)} == {(2,), (1, 1), (2, 2), (3,)}
 
 
 def test_cases_and_fixtures_survive_json():
-    for case in (one(MIXED), one(TREE), *near_ties(None, "chain"), *near_ties(None, "tree")):
+    ties = (near_ties(OneLevel(None, shape)) for shape in ("chain", "tree"))
+    for case in (one(MIXED), one(TREE), *chain(*ties)):
         assert Case.from_json(json.loads(json.dumps(case.to_json()))) == case
     for fixture in fixtures("tree", True):
         assert Fixture.from_json(json.loads(json.dumps(fixture.to_json()))) == fixture

@@ -1,5 +1,6 @@
 import importlib.util
 import math
+import sys
 from dataclasses import replace
 from fractions import Fraction as F
 
@@ -32,6 +33,7 @@ Q = Table({c: normalise(row) for c, row in DRAFT_ROWS.items()}, order=1, name="d
 SHARP = Table({c: [0, 0, 1] if c else [0, 1, 0] for c in ROWS}, order=1)
 
 every_rule = pytest.mark.parametrize("name", RULES)
+on_rows = pytest.mark.parametrize("name", [n for n, rule in RULES.items() if not rule.off_path])
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
 )
@@ -117,14 +119,14 @@ def test_a_deviation_is_a_fraction():
     assert type(deviation("greedy", SHARP, Q, shape=1, length=2)) is F
 
 
-@pytest.mark.parametrize("rule", ["tokens", None, 7])
+@pytest.mark.parametrize("rule", ["tokens", None, 7, []])
 def test_an_unknown_rule_is_answered_with_the_known_ones(rule):
     for call in (
         lambda: deviation(rule, P, Q, shape=1, length=1),
         lambda: lossless(rule, P, Q, shape=1, length=1),
         lambda: verify(rule, [[1]], [], [], seed=0),
     ):
-        with pytest.raises(KeyError, match=r"there is no rule .*; rules are token, one_hot"):
+        with pytest.raises(KeyError, match=r"there is no rule .*; rules are token, "):
             call()
 
 
@@ -184,7 +186,7 @@ def replay(name, p, q, shape, length, seed):
     return text[:length]
 
 
-@every_rule
+@on_rows
 def test_a_seeded_loop_starts_each_round_at_its_own_draws(name):
     rule, p, shape = RULES[name], target_of(name), shape_of(name)
     for seed in range(5):
@@ -398,24 +400,26 @@ def test_rows_drafts_and_draws_may_be_tensors():
         verify(**GIVEN | {"drafts": torch.tensor([0.0, 2.0, 1.0])})
 
 
-@every_rule
+@on_rows
 def test_a_seed_stands_for_its_draws(name):
     p = [[0, 1, 0]] * 3 if RULES[name].one_hot_target else [ROW] * 3
     parents = [0, 1] if RULES[name].shape == "chain" else [0, 0]
+    # Token 0 is the hub, and the likeliest.
+    drafts = [0, 1] if RULES[name].own_drafts else [2, 1]
     seen = set()
     for start in range(40):
         coins = [uniform(17, start, node, Domain.COIN) for node in (1, 2)]
         row = [*coins, uniform(17, start, 0, Domain.TERMINAL)]
-        by_seed = verify(name, p, [DRAFT_ROW] * 3, [2, 1], parents, seed=17, start=start)
-        by_draws = verify(name, p, [DRAFT_ROW] * 3, [2, 1], parents, uniforms=row)
+        by_seed = verify(name, p, [DRAFT_ROW] * 3, drafts, parents, seed=17, start=start)
+        by_draws = verify(name, p, [DRAFT_ROW] * 3, drafts, parents, uniforms=row)
         assert by_seed.emitted == by_draws.emitted
-        again = verify(name, p, [DRAFT_ROW] * 3, [2, 1], parents, seed=np.int64(17), start=start)
+        again = verify(name, p, [DRAFT_ROW] * 3, drafts, parents, seed=np.int64(17), start=start)
         assert again.emitted == by_seed.emitted
         seen.add(by_seed.emitted)
-    assert len(seen) > 1 or RULES[name].one_hot_target
+    assert len(seen) > 1 or RULES[name].one_hot_target or name == "typical", "these draw nothing"
 
 
-@every_rule
+@on_rows
 def test_one_round_is_the_rule_on_the_given_draft(name):
     rule, p, q = RULES[name], as_law(ROW), as_law(DRAFT_ROW)
     parents = [0, 1, 2] if rule.shape == "chain" else [0, 0, 1]
@@ -424,15 +428,24 @@ def test_one_round_is_the_rule_on_the_given_draft(name):
         assert done.emitted == rule.verify(done.root, Uniforms(draws))
 
 
-@every_rule
+def forget():
+    """Empty the memories of plans and thresholds: they hold numbers of the type in use."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("specref."):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
+
+
+@on_rows
 def test_results_are_the_same_on_plain_fractions(name, monkeypatch):
     """Besides the subprocess of test_dist: the same calls with the fast type taken away."""
 
     def results():
         p = Table({c: normalise(row) for c, row in ROWS.items()}, order=1)
         q = Table({c: normalise(row) for c, row in DRAFT_ROWS.items()}, order=1)
-        rule, wrong = RULES[name], replace(RULES[name], draft=likeliest)
-        shape = shape_of(name)
+        rule, shape = RULES[name], shape_of(name)
+        wrong = rule if rule.own_drafts else replace(rule, draft=likeliest)
         done = verify(name, [ROW] * 3, [DRAFT_ROW] * 3, [2, 1], uniforms=[0.3, "2/3", 0.6])
         return (
             deviation(wrong, p, q, shape=shape, length=2),
@@ -444,7 +457,9 @@ def test_results_are_the_same_on_plain_fractions(name, monkeypatch):
 
     fast = results()
     monkeypatch.setattr(dist, "_Rational", F)
+    forget()
     slow = results()
+    forget()
     assert fast == slow
     assert all(type(mass) is F for mass in slow[2].values() if mass != 1)
 

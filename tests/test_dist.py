@@ -6,7 +6,7 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specref import dist
@@ -153,7 +153,6 @@ def test_laws_of_different_length_have_no_residual():
         excess(P, P[:2])
 
 
-@settings(derandomize=True, deadline=None)
 @given(pairs())
 def test_the_lower_envelope_and_the_residual_make_up_the_target(pair):
     p, q = pair
@@ -166,7 +165,6 @@ def test_the_lower_envelope_and_the_residual_make_up_the_target(pair):
     assert all(min(a, b) + refused * r == a for a, b, r in zip(p, q, residual, strict=True))
 
 
-@settings(derandomize=True, deadline=None)
 @given(pairs())
 def test_total_variation_is_a_distance_between_zero_and_one(pair):
     p, q = pair
@@ -181,7 +179,6 @@ def test_total_variation_of_mappings_counts_missing_outcomes_as_zero():
     assert type(tv({0: 1}, {1: 1})) is F
 
 
-@settings(derandomize=True, deadline=None)
 @given(weights, st.data())
 def test_removing_a_token_is_conditioning_on_the_others(row, data):
     law = normalise(row)

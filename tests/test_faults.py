@@ -29,6 +29,20 @@ def table(*weights: int | str) -> Table:
     return Table({(): normalise(rational(w) for w in weights)}, order=0)
 
 
+def tables(p: list[str], q: list[str]) -> tuple[Table, Table]:
+    """Two models by last token, from rows of integers: the empty context, token 0, 1, ..."""
+    contexts = [(), *((x,) for x in range(len(p) - 1))]
+    laws = ([normalise(rational(w) for w in row.split()) for row in rows] for rows in (p, q))
+    first, second = (Table(dict(zip(contexts, rows, strict=True)), order=1) for rows in laws)
+    return first, second
+
+
+TOY = table(1, 2), table(2, 1)
+TURN = tables(["1 3", "1 11", "11 1"], ["1 2", "3 1", "1 3"])
+SEARCHED = tables(
+    ["2 3 0 2", "5 4 2 1", "0 4 3 0", "5 6 3 5", "5 4 1 5"],
+    ["0 3 0 1", "3 0 1 6", "2 1 0 0", "4 5 1 1", "1 1 2 1"],
+)
 A = table(3, 2, 1), table(1, 2, 3)
 B = table(5, 3, 2), table(1, 1, 3)
 
@@ -51,6 +65,9 @@ MEASURED = {
     "ratio_with_previous_q":    ("0", "0", "0", ".109", ".023", ".190"),
     "residual_with_previous_q": ("0", "0", "0", ".125", ".031", ".138"),
     "filter_on_bonus_only":     (".300", ".645", ".300", ".087", ".097", ".593"),
+    "last_weight_uncapped":     ("0", ".088", "0", ".010", ".015", ".097"),
+    "block_residual_unscaled":  ("0", ".003", "0", ".000", ".000", ".0004"),
+    "weight_as_coin":           (".120", ".145", ".123", ".040", ".020", ".149"),
 }  # fmt: skip
 
 
@@ -62,12 +79,12 @@ def test_distances_on_chains(name: str) -> None:
         assert_prints(exact, printed)
 
 
-def distances(fault: Fault, p: Model, q: Model) -> tuple[F, F, F, F]:
-    """TV of the marginals of tokens 1, 2, 3 and of their joint law."""
+def distances(fault: Fault, p: Model, q: Model, length: int = 3) -> tuple[F, ...]:
+    """TV of the marginals of tokens 1, 2, ... and of their joint law."""
     asked = fault.target(p) if fault.target else p
-    got = output_law(fault.rule, p, q, shape=2, length=3, rounds=3, target=asked)
-    wanted = target_law(asked, 3)
-    marginals = [as_fraction(tv(marginal(got, at), marginal(wanted, at))) for at in range(3)]
+    got = output_law(fault.rule, p, q, shape=2, length=length, rounds=length, target=asked)
+    wanted = target_law(asked, length)
+    marginals = [as_fraction(tv(marginal(got, at), marginal(wanted, at))) for at in range(length)]
     return (*marginals, as_fraction(tv(got, wanted)))
 
 
@@ -79,7 +96,8 @@ def marginal(joint: dict[tuple[int, ...], Number], at: int) -> dict[int, Number]
 
 
 def assert_prints(exact: F, printed: str) -> None:
-    assert abs(exact - F(printed)) <= (0 if printed == "0" else F(1, 2000)), float(exact)
+    last = F(1, 2 * 10 ** len(printed.partition(".")[2]))
+    assert abs(exact - F(printed)) <= (0 if printed == "0" else last), float(exact)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +144,24 @@ def test_top_siblings_lose_a_token() -> None:
         ("unlikely_draft_dropped", (table(7, 3), table(1, 1)), 1, "3/20"),
         ("target_softmaxed_twice", (table(9, 1), table(9, 1)), 1, None),
         ("draft_noise_reused", C4, 1, "1/105"),
+        ("draft_models_swapped", B, (2,), "4/25"),
+        ("draft_models_sorted_by_p", B, (2,), "2/15"),
+        ("divisor_too_small", A, (2,), "1/6"),
+        ("divisor_too_small", B, (2,), "2/25"),
+        ("selection_held_to_q", B, (2,), "262/4675"),
+        ("drawn_sibling_held_to_whole_q", A, (2,), "1/3"),
+        ("drawn_sibling_held_to_whole_q", B, (2,), "1/5"),
+        ("planned_correction_is_target", A, (2,), "7/72"),
+        ("planned_correction_is_target", B, (2,), "2/25"),
+        ("sure_hub_accepted", (table(3999, 1), table(3, 1)), (2,), "1/4000"),
+        ("one_shot_corrected_from_residual", A, 1, "1/3"),
+        ("one_shot_corrected_from_residual", B, 1, "3/20"),
+        ("envelope_inverted", (table(1, 1), table(1, 3)), 1, "1/24"),
+        ("fresh_draw_after_coupled_mismatch", A, 1, "1/8"),
+        ("fresh_draw_after_coupled_mismatch", B, 1, "3/34"),
+        ("refused_tokens_kept", B, 1, "2/5"),
+        ("draft_rounded", B, 1, "1/7695"),
+        ("draft_ids_unmapped", B, 1, "1/5"),
     ],
 )
 def test_worked_distances(
@@ -136,6 +172,82 @@ def test_worked_distances(
         assert float(got) == pytest.approx(0.9 - 1 / (1 + np.exp(-0.8)))
     else:
         assert got == F(exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "p_and_q", "shape", "exact"),
+    [
+        ("last_weight_uncapped", TOY, 2, "1/9"),
+        ("last_weight_uncapped", TOY, 3, "5/81"),
+        ("last_weight_uncapped", B, 2, "2/25"),
+        ("last_weight_uncapped", B, 3, "229/2500"),
+        ("weights_uncapped", B, 2, "2/25"),
+        ("weights_uncapped", B, 3, "61/500"),
+        ("block_residual_unscaled", B, 2, "0"),
+        ("block_residual_unscaled", B, 3, "7/2000"),
+        ("block_stops_at_first_refusal", B, 2, "1/5"),
+        ("weight_as_coin", B, 2, "2/15"),
+        ("block_coin_shared", B, 2, "0"),
+        ("block_coin_shared", B, 3, "89/6500"),
+        ("block_coin_shared", C4, 2, "19/340"),
+        ("branch_weights_stale", B, (2, 2), "129/500"),
+        ("branch_draft_law_stale", B, (2, 2), "11/100"),
+        ("branch_refusal_undivided", B, (2, 2), "22461/500000"),
+    ],
+)
+def test_worked_distances_of_joint_laws(
+    name: str, p_and_q: tuple[Model, Model], shape: Shape, exact: str
+) -> None:
+    gamma = shape if isinstance(shape, int) else len(shape)
+    assert FAULTS[name].deviation(*p_and_q, shape=shape, length=gamma + 1) == F(exact)
+
+
+def test_stopping_at_the_first_refusal_keeps_less() -> None:
+    emitted = round_law(FAULTS["block_stops_at_first_refusal"].rule, *B, 2)
+    assert sum(mass * (len(out) - 1) for out, mass in emitted.items()) == F(16, 25)
+
+
+def test_an_unscaled_residual_shows_in_the_joint_law_alone() -> None:
+    """The fixture that a search found: nothing at the first token, much at two."""
+    first, second, both = distances(FAULTS["block_residual_unscaled"], *SEARCHED, length=2)
+    assert first == 0
+    assert second <= both
+    assert_prints(both, ".066")
+
+
+def test_own_target_draws_trade_the_first_two_tokens() -> None:
+    fault = FAULTS["own_target_draw_per_sibling"]
+    emitted = output_law(fault.rule, *A, shape=(2,), length=1)
+    assert emitted == {(0,): F(1, 3), (1,): F(1, 2), (2,): F(1, 6)}
+
+
+# From the law of the rule itself, which is not the target's.
+@pytest.mark.parametrize(
+    ("name", "p_and_q", "shape", "exact"),
+    [
+        ("typical_token_from_first_row", TURN, (1, 1), 1),
+        ("typical_bar_undefined", (table(5, 2, 1, 0), table(1, 0, 3, 4)), (2,), 1),
+        ("typical_bar_undefined", C4, (2,), 0),
+        ("typical_parameters_swapped", TURN, (1, 1), 1),
+        ("typical_parameters_swapped", C4, (2,), 0),
+        ("lenience_inverted", A, 1, "5/12"),
+        ("lenience_inverted", B, 1, "3/10"),
+    ],
+)
+def test_distances_from_lossy_rules(
+    name: str, p_and_q: tuple[Model, Model], shape: Shape, exact: str | int
+) -> None:
+    assert from_base(FAULTS[name], *p_and_q, shape) == F(exact)
+
+
+def from_base(fault: Fault, p: Model, q: Model, shape: Shape) -> F:
+    """TV of the round from that of the rule that is broken, continued by the target."""
+    length = (shape if isinstance(shape, int) else len(shape)) + 1
+    laws = (
+        output_law(rule, p, q, shape=shape, length=length)
+        for rule in (fault.rule, RULES[fault.base])
+    )
+    return as_fraction(tv(*laws))
 
 
 NEVER, SURE = table(0, 1), table(1, 0)
@@ -173,12 +285,19 @@ def test_a_forbidden_draft_is_accepted_once_in_a_grid(name: str) -> None:
     assert sum(mass for out, mass in emitted.items() if out[0] == 0) == ULP
 
 
+# Faults that the fixture does not show: no probability underflows, no token is all but sure, no
+# weight below the root, and residuals of one token behind drafts of weight below 1.
+HIDDEN: dict[str, tuple[Model, Model, Shape]] = {
+    "underflow_accepted": (SURE, table(2**26 - 1, 1), 1),
+    "sure_hub_accepted": (table(3999, 1), table(3, 1), (2,)),
+    "branch_refusal_undivided": (*B, (2, 2)),
+    "block_residual_unscaled": (*SEARCHED, 2),
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_every_fault_deviates(fault: Fault) -> None:
-    if fault.name == "underflow_accepted":  # no probability of the fixtures underflows
-        p, q, shape = SURE, table(2**26 - 1, 1), 1
-    else:
-        p, q, shape = *C4, 2 if fault in CHAINS else (2,)
+    p, q, shape = HIDDEN.get(fault.name, (*C4, 2 if fault in CHAINS else (2,)))
     assert fault.deviation(p, q, shape=shape, length=3) > 0
 
 
@@ -282,6 +401,8 @@ def test_no_pair_of_small_laws_breaks_a_fault(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_no_shape_breaks_a_fault(fault: Fault) -> None:
     shapes: tuple[Shape, ...] = (0, 1, 3, 4) if fault in CHAINS else ((1,), (3,), (2, 2))
+    if RULES[fault.base].width:
+        shapes = ((1,), (2, 2))
     floats = float_law(1, 2, 0), float_law(3, 1, 3), float_law(0, 0, 1)
     for shape in shapes:
         for p, q in product(floats, repeat=2):
@@ -298,7 +419,11 @@ def assert_runs(fault: Fault, p: Law, q: Law, shape: Shape) -> None:
     assert all(1 <= len(out) <= gamma + 1 for out in emitted)
 
 
-@pytest.mark.parametrize("fault", WRONG_RULES, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [fault for fault in WRONG_RULES if not RULES[fault.base].own_drafts],
+    ids=lambda fault: fault.name,
+)
 def test_no_draft_breaks_a_wrong_rule(fault: Fault) -> None:
     """Also drafts that q cannot produce, and equal siblings: declared laws may be anything."""
     parents = (0, 1) if fault in CHAINS else (0, 0)

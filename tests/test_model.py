@@ -5,7 +5,7 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specref.dist import is_exact
@@ -109,7 +109,6 @@ def test_order_zero_ignores_the_context():
     assert model(()) == model((0,)) == model((1, 1, 1)) == (F(1, 3), F(2, 3))
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=12),
     st.integers(0, 3),

@@ -34,6 +34,14 @@ def test_the_reference_block_runs() -> None:
     exec(block("import specref"), {})
 
 
+def test_the_comparison_that_it_shows_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = re.findall(r"^\$ specref (compare .*)\n((?:.+\n)+?)```", TEXT, re.MULTILINE)
+    with pytest.raises(SystemExit) as left:
+        cli.main(shlex.split(shown[0]))
+    assert left.value.code == cli.PASS
+    assert capsys.readouterr().out == shown[1]
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Gate the sampler that it shows."""

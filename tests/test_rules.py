@@ -20,6 +20,7 @@ from tests.fixtures import C4
 
 TINY = rational(1, 10**30)
 WALKS_TREES = [*(name for name, rule in RULES.items() if rule.shape == "tree"), "match", "greedy"]
+FROM_ROWS = [name for name, rule in RULES.items() if not rule.off_path]
 
 every_rule = pytest.mark.parametrize("name", RULES)
 
@@ -37,7 +38,10 @@ def rules_that_do_not(flag, among=RULES):
 
 def shape_of(name, chain_depth=1, widths=(2,)):
     """Return the shape that a rule is tried on: a chain for chain rules, else a tree."""
-    return chain_depth if RULES[name].shape == "chain" else widths
+    width = RULES[name].width
+    if RULES[name].shape == "chain":
+        return chain_depth
+    return widths if width is None else (width,) * len(widths)
 
 
 def grid(vocab, parts):
@@ -117,6 +121,7 @@ def test_a_rule_is_registered_under_the_name_of_its_function_and_file(name):
     assert rule.shape in ("chain", "tree")
     assert rule.draft in DRAFTS.values()
     assert rule.source
+    assert rule.lossless or not rule.any_draft, "any_draft says for which drafts it is lossless"
     assert importlib.import_module(rule.verify.__module__).__doc__
 
 
@@ -157,17 +162,18 @@ TREES = {(2,): 50, (1, 2): 20, (2, 1): 20, (2, 2): 3}
 @pytest.mark.parametrize(
     ("name", "shape", "examples"),
     [
-        (name, *sized)
+        (name, shape, examples)
         for name, rule in RULES.items()
         if rule.lossless
-        for sized in (CHAINS if rule.shape == "chain" else TREES).items()
+        for shape, examples in (CHAINS if rule.shape == "chain" else TREES).items()
+        if rule.width is None or max(shape) <= rule.width
     ],
     ids=str,
 )
 def test_a_rule_is_lossless_on_generated_models(name, shape, examples, record_property):
     rule, seen = RULES[name], []
 
-    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @settings(max_examples=examples)
     @given(models(4, sharp=rule.one_hot_target), models(4))
     def holds(p, q):
         depth = shape if isinstance(shape, int) else len(shape)
@@ -188,7 +194,7 @@ def test_a_rule_is_lossless_over_several_rounds(name, rounds):
         assert deviation(rule, p, q, shape=shape, length=4, rounds=rounds) == 0
 
 
-@every_rule
+@pytest.mark.parametrize("name", FROM_ROWS)
 def test_a_rule_emits_a_path_of_the_draft_and_one_more_token(name):
     rule = RULES[name]
 
@@ -206,7 +212,7 @@ def test_a_rule_emits_a_path_of_the_draft_and_one_more_token(name):
     assert set(law(program)) <= {0, 1, 2, 3}
 
 
-@every_rule
+@rules_that("lossless")
 def test_a_rule_never_emits_a_token_of_target_mass_zero(name, record_property):
     rule, seen = RULES[name], 0
     for p, q in itertools.product(targets(name, GRID), GRID):
@@ -218,7 +224,7 @@ def test_a_rule_never_emits_a_token_of_target_mass_zero(name, record_property):
 
 
 @pytest.mark.parametrize("u", [0, TINY, 1 - TINY])
-@every_rule
+@rules_that("lossless", among=FROM_ROWS)
 def test_extreme_draws_emit_no_token_of_target_mass_zero(name, u):
     rule = RULES[name]
     for p, q in itertools.product(targets(name, GRID), GRID):
@@ -229,23 +235,33 @@ def test_extreme_draws_emit_no_token_of_target_mass_zero(name, u):
 
 def renamed(node, to):
     """Return a draft in which token x is called to[x]."""
+    beyond = node.beyond and (lambda y: renamed(node.beyond(to.index(y)), to))
     return Node(
         *(None if row is None else tuple(row[to.index(y)] for y in range(len(row)))
           for row in (node.p, node.q)),
         tuple((to[x], renamed(child, to)) for x, child in node.children),
         node.index,
+        beyond,
     )  # fmt: skip
 
 
 def fixed_drafts(name):
-    """Return drafts for a rule, given rather than drawn, with laws that have no ties."""
+    """Return drafts for a rule, given rather than drawn, with laws that have no ties.
+
+    A rule that only its own drafter, or only models, can serve gets all that the drafter proposes.
+    """
     p, q = target_of(name, SHARP3, P3), Q3
+    if RULES[name].own_drafts or RULES[name].off_path:
+        yield from (root for root, _ in drafts(RULES[name], p, q, shape_of(name, 2)))
+        return
     flat_drafts = [((2, 0), (0, 1)), ((0, 1, 0), (0, 1, 2)), ((1,), (0,)), ((), ())]
     if name in WALKS_TREES:
         flat_drafts += [((2, 0, 1, 0), (0, 0, 1, 2)), ((0, 2, 1), (0, 0, 0))]
     if RULES[name].draft is with_replacement and name in WALKS_TREES:
         flat_drafts += [((2, 2, 1, 0), (0, 0, 1, 2))]
     for tokens, parents in flat_drafts:
+        if max(map(parents.count, parents), default=0) > (RULES[name].width or 3):
+            continue
         texts = [()]
         for x, parent in zip(tokens, parents, strict=True):
             texts.append((*texts[parent], x))
@@ -297,7 +313,7 @@ def integrate(rule, root):
     return mass, cells
 
 
-@every_rule
+@pytest.mark.parametrize("name", FROM_ROWS)
 def test_the_sampler_integrates_to_the_exact_law(name, record_property):
     total = 0
     for root in fixed_drafts(name):
@@ -386,7 +402,7 @@ class Rounded:
     __hash__ = None
 
 
-@every_rule
+@rules_that_do_not("exact_numbers")
 def test_the_float_law_is_within_its_rounding_errors_of_the_exact_law(name, record_property):
     rule, shape = RULES[name], shape_of(name, 2, (2, 1))
     p, q = target_of(name, SHARP3, P3), Q3
@@ -403,12 +419,12 @@ def test_the_float_law_is_within_its_rounding_errors_of_the_exact_law(name, reco
     for text, mass in floats.items():
         assert mass == Rounded.of(bounded[text]).value, "both went through the same operations"
         assert abs(F(mass) - F(exact[text])) <= bounds[text]
-    assert max(bounds.values()) * 10**9 < min(exact.values()), "the bound says something"
+    assert max(bounds.values()) * 10**7 < min(exact.values()), "the bound says something"
     record_property("bound", float(max(bounds.values())))
     print(f"{name}: {len(bounds)} masses, each within {float(max(bounds.values())):.2g}")
 
 
-@every_rule
+@rules_that_do_not("exact_numbers")
 def test_float_laws_that_sum_to_one_only_nearly_are_no_obstacle(name):
     """Drafts that cover the vocabulary leave a rest that is zero up to rounding."""
     rule, shape, leaves = RULES[name], shape_of(name, 1, (3,)), []
@@ -458,14 +474,39 @@ def test_a_rule_for_any_draft_is_lossless_with_every_drafter(name, drafter):
     assert deviation(rule, p, q, shape=shape, length=3) == 0
 
 
-@rules_that_do_not("any_draft")
+@rules_that_do_not("any_draft", among=[name for name in RULES if not RULES[name].own_drafts])
 def test_a_rule_for_its_own_drafter_is_lossy_with_some_other(name):
     rule = RULES[name]
     others = [draft for draft in reversed(DRAFTS.values()) if draft is not rule.draft]
     assert any(
-        deviation(replace(rule, draft=draft), P3, Q3, shape=shape_of(name), length=1) > 0
+        deviation(replace(rule, draft=draft), P3, Q3, shape=shape_of(name), length=2) > 0
         for draft in others
     )
+
+
+@rules_that("own_drafts")
+def test_a_rule_for_its_own_drafts_refuses_others(name):
+    p, q, refused = P3(()), Q3(()), 0
+    own = {flat(root) for root, _ in drafts(RULES[name], P3, Q3, (2,))}
+    for tokens in itertools.product(range(3), repeat=2):
+        if (tokens, (0, 0)) not in own:
+            refused += 1
+            with pytest.raises(ValueError, match=name):
+                after(RULES[name], tree([p] * 3, [q] * 3, tokens, (0, 0)))
+    assert refused
+
+
+@rules_that("off_path")
+def test_a_rule_that_calls_the_models_is_refused_rows_alone(name):
+    with pytest.raises(ValueError, match=f"{name} calls the models"):
+        verify(name, [P] * 2, [Q] * 2, [0], seed=0)
+
+
+@rules_that("width")
+def test_a_rule_for_a_number_of_siblings_is_refused_others(name):
+    widths = (RULES[name].width + 1,)
+    with pytest.raises(ValueError, match=f"{name} verifies {RULES[name].width} siblings"):
+        deviation(name, P3, Q3, shape=widths, length=1)
 
 
 @rules_that("any_draft", among=WALKS_TREES)
@@ -475,7 +516,7 @@ def test_of_equal_siblings_the_first_is_followed(name):
     assert after(RULES[name], root) == {(0, 1): 1}
 
 
-@pytest.mark.parametrize("name", WALKS_TREES)
+@pytest.mark.parametrize("name", [name for name in WALKS_TREES if not RULES[name].own_drafts])
 def test_the_order_of_siblings_matters_where_that_is_declared(name):
     rule, moved = RULES[name], False
     pairs = itertools.product(targets(name, POSITIVE) or one_hot(3), POSITIVE)
@@ -488,7 +529,7 @@ def test_the_order_of_siblings_matters_where_that_is_declared(name):
     assert moved == rule.sibling_order_matters
 
 
-@every_rule
+@pytest.mark.parametrize("name", [name for name in FROM_ROWS if not RULES[name].own_drafts])
 def test_the_draft_law_is_read_where_that_is_declared_and_nowhere_else(name):
     rule = RULES[name]
     p = target_of(name, one_hot(3)[1], P3(()))
@@ -498,16 +539,16 @@ def test_the_draft_law_is_read_where_that_is_declared_and_nowhere_else(name):
         assert after(rule, chain([p] * 2, [None] * 2, [2])) == laws[0]
 
 
-@rules_that("drafts_from_q")
+@rules_that("drafts_from_q", among=FROM_ROWS)
 def test_a_draft_that_q_cannot_have_proposed_is_refused(name):
     with pytest.raises(ValueError, match=r"q_rows\[0\]\[2\] = 0, so drafts\[0\] = 2 cannot have"):
         verify(name, [["1/2", 0, "1/2"]] * 2, [["1/2", "1/2", 0]], [2], seed=0)
 
 
-@rules_that_do_not("drafts_from_q")
+@rules_that_do_not("drafts_from_q", among=FROM_ROWS)
 def test_a_draft_of_any_origin_is_welcome_where_q_is_not_read(name):
     done = verify(name, [[0, 0, 1]] * 2, [["1/2", "1/2", 0]], [2], seed=0)
-    assert done.emitted == (2, 2)
+    assert set(done.emitted) == {2}
 
 
 @rules_that("one_hot_target")

@@ -16,10 +16,13 @@ from specref.faults import (
     bonus,
     coins,
     filters,
+    lossy,
+    plans,
     proposals,
     residual,
     rows,
     siblings,
+    weights,
 )
 from specref.model import Model
 from specref.rules import RULES, Rule, Verify
@@ -57,7 +60,13 @@ class Fault:
         """The fault as a rule: its verifier and drafter, those of `base` where it has none."""
         base = RULES[self.base]
         return Rule(
-            self.verify or base.verify, self.draft or base.draft, base.shape, False, base.source
+            self.verify or base.verify,
+            self.draft or base.draft,
+            base.shape,
+            False,
+            base.source,
+            own_drafts=base.own_drafts,
+            width=base.width,
         )
 
     def deviation(
@@ -121,6 +130,18 @@ _RESIDUAL = (
         verify=residual.fresh_draw_on_mismatch,
     ),
     Fault(
+        "one_shot_corrected_from_residual", "one_shot", "residual",
+        "A draft is accepted with p(x)/(M q(x)), and the correction is drawn from norm((p - q)+).",
+        "What is accepted has law p, so the correction is drawn from p.",
+        verify=residual.one_shot_corrected_from_residual,
+    ),
+    Fault(
+        "fresh_draw_after_coupled_mismatch", "coupled", "residual",
+        "When another token wins the target's race, a fresh draw from p is emitted.",
+        "The winner of the target's race is emitted.",
+        verify=residual.fresh_draw_after_coupled_mismatch,
+    ),
+    Fault(
         "draft_law_subtracted", "target_only", "residual",
         "After all siblings are refused the draw is from norm((p - q)+).",
         "The draw is from p with the tried siblings removed.",
@@ -149,6 +170,19 @@ _ACCEPTANCE = (
         "Draft i is compared with the argmax of row i.",
         verify=acceptance.first_draft_unverified_greedy,
         links=("ohdearquant/lattice#243",),
+    ),
+    Fault(
+        "envelope_inverted", "one_shot", "acceptance",
+        "A draft is accepted with min(1, p(x)/(M q(x))), M the largest q/p.",
+        "M is the largest p/q, so that M q is nowhere below p.",
+        verify=acceptance.envelope_inverted,
+    ),
+    Fault(
+        "refused_tokens_kept", "token", "acceptance",
+        "After a refusal all drafts stay in the text, and the correction is added behind them.",
+        "The text ends with the correction, in the place of the refused token.",
+        verify=acceptance.refused_tokens_kept,
+        links=("lucidrains/speculative-decoding#3",),
     ),
     Fault(
         "underflow_accepted", "token", "acceptance",
@@ -264,6 +298,20 @@ _PROPOSALS = (
         verify=proposals.q_at_other_temperature,
     ),
     Fault(
+        "draft_rounded", "token", "proposals",
+        "Drafts come from q as bfloat16 rounds it, but ratio and residual use q itself.",
+        "The q in ratio and residual is the q that was drawn from, to the last bit.",
+        draft=proposals.draft_rounded,
+        links=("deepseek-ai/DeepSpec#31",),
+    ),
+    Fault(
+        "draft_ids_unmapped", "token", "proposals",
+        "Drafted ids are those of the drafter's own vocabulary, off by one from the target's.",
+        "Drafted ids are mapped to the target's before anything reads them.",
+        draft=proposals.draft_ids_unmapped,
+        links=("NVIDIA-NeMo/Automodel#2447", "vllm-project/vllm-ascend#15863"),
+    ),
+    Fault(
         "unlikely_draft_dropped", "token", "proposals",
         "A drawn chain is cut before its first token that is not the argmax of q.",
         "Whether a draft is submitted does not depend on it or on later ones.",
@@ -339,6 +387,18 @@ _SIBLINGS = (
         verify=siblings.sorted_by_q_without,
     ),
     Fault(
+        "draft_models_swapped", "heterogeneous", "siblings",
+        "Each of two siblings is held to the law of the draft model that the other came from.",
+        "A sibling is held to the law that it was drawn from.",
+        verify=siblings.draft_models_swapped,
+    ),
+    Fault(
+        "draft_models_sorted_by_p", "heterogeneous", "siblings",
+        "Siblings of two draft models are tried by falling p, each against its own law.",
+        "Siblings are tried in an order that does not depend on their tokens.",
+        verify=siblings.draft_models_sorted_by_p,
+    ),
+    Fault(
         "zeroed_unnormalised", "target_only", "siblings",
         "A later sibling is accepted with p(x), not divided by what the tried ones left.",
         "After each refusal p loses the refused token and is renormalised.",
@@ -362,6 +422,128 @@ _SIBLINGS = (
         "One draw from p per node is compared with all siblings.",
         verify=siblings.own_target_draw_per_sibling,
         links=("foundation-model-stack/fms-extras#12",),
+    ),
+)  # fmt: skip
+
+_WEIGHTS = (
+    Fault(
+        "last_weight_uncapped", "block", "weights",
+        "The whole draft is accepted with the plain product of its ratios.",
+        "The product is cut at 1 after every factor, also before the last.",
+        verify=weights.last_weight_uncapped,
+    ),
+    Fault(
+        "weights_uncapped", "block", "weights",
+        "All weights are plain products of ratios.",
+        "The product is cut at 1 after every factor.",
+        verify=weights.weights_uncapped,
+    ),
+    Fault(
+        "block_residual_unscaled", "block", "weights",
+        "The correction is drawn from norm((p - q)+).",
+        "The correction is drawn from norm((P p - q)+), P the weight of what was kept.",
+        verify=weights.block_residual_unscaled,
+        links=("vllm-project/vllm-ascend#7807", "vllm-project/vllm-ascend#7808"),
+    ),
+    Fault(
+        "weight_as_coin", "block", "weights",
+        "A beginning is kept with chance P, its weight.",
+        "It is kept with chance S / (S + 1 - P), S the sum of (P p - q)+, if no longer one is.",
+        verify=weights.weight_as_coin,
+    ),
+    Fault(
+        "block_stops_at_first_refusal", "block", "weights",
+        "Beginnings are tested from the shortest on, up to the first that is refused.",
+        "The longest beginning that is accepted is kept, whatever shorter ones did.",
+        verify=weights.block_stops_at_first_refusal,
+        links=("vllm-project/vllm-ascend#11985",),
+    ),
+    Fault(
+        "block_coin_shared", "block", "weights",
+        "One coin decides about all beginnings of a round.",
+        "Each beginning has a coin of its own.",
+        verify=weights.block_coin_shared,
+    ),
+    Fault(
+        "branch_weights_stale", "traversal", "weights",
+        "Every branch gets the weight that it would have as the first below its node.",
+        "Weight, target and draft law of a node move with every refused branch.",
+        verify=weights.branch_weights_stale,
+    ),
+    Fault(
+        "branch_draft_law_stale", "traversal", "weights",
+        "Branches drawn without replacement are all judged by the same q.",
+        "After each refusal q loses the refused token and is renormalised.",
+        verify=weights.branch_draft_law_stale,
+    ),
+    Fault(
+        "branch_refusal_undivided", "traversal", "weights",
+        "After a refusal a node's weight is S, the sum of (r b - s)+.",
+        "It is S / (S + 1 - r).",
+        verify=weights.branch_refusal_undivided,
+    ),
+)  # fmt: skip
+
+_PLANS = (
+    Fault(
+        "divisor_too_small", "k_seq", "plans",
+        "Siblings are accepted with min(1, p/q), as if rho were 1, and the residual is clipped.",
+        "They are accepted with min(1, p/(rho q)), rho large enough for all of them together.",
+        verify=plans.divisor_too_small,
+    ),
+    Fault(
+        "selection_held_to_q", "importance", "plans",
+        "A sibling is selected in proportion to p/q, and verified as a draw from q.",
+        "What is selected is verified with the law of the selected, p_I.",
+        verify=plans.selection_held_to_q,
+    ),
+    Fault(
+        "sure_hub_accepted", "spec_hub", "plans",
+        "The hub of a pair is accepted where the target gives it more than 0.999.",
+        "However likely, it is accepted by the plan.",
+        verify=plans.sure_hub_accepted,
+    ),
+    Fault(
+        "drawn_sibling_held_to_whole_q", "greedy_multi", "plans",
+        "The drawn sibling is verified against q.",
+        "It was drawn from q without the likeliest tokens, renormalised, and is held to that.",
+        verify=plans.drawn_sibling_held_to_whole_q,
+    ),
+    Fault(
+        "planned_correction_is_target", "transport", "plans",
+        "When no sibling is accepted, the correction is drawn from p.",
+        "It is drawn from what the plan leaves of p.",
+        verify=plans.planned_correction_is_target,
+    ),
+)  # fmt: skip
+
+_LOSSY = (
+    Fault(
+        "typical_token_from_first_row", "typical", "lossy",
+        "The round closes with the argmax of its first row, wherever it ends.",
+        "It closes with the argmax of the row behind the last kept token.",
+        verify=lossy.typical_token_from_first_row,
+        links=(
+            "vllm-project/vllm#5131", "vllm-project/vllm#8320", "vllm-project/vllm#8562",
+        ),
+    ),
+    Fault(
+        "typical_bar_undefined", "typical", "lossy",
+        "The entropy of a row with a zero is 0 log 0, no number, and nothing is above the bar.",
+        "A token of probability 0 adds nothing to the entropy.",
+        verify=lossy.typical_bar_undefined,
+    ),
+    Fault(
+        "typical_parameters_swapped", "typical", "lossy",
+        "The bar is min(delta, epsilon exp(-H)).",
+        "The bar is min(epsilon, delta exp(-H)).",
+        verify=lossy.typical_parameters_swapped,
+    ),
+    Fault(
+        "lenience_inverted", "lenient", "lossy",
+        "A draft is accepted with min(1, l p(x)/q(x)).",
+        "A draft is accepted with min(1, p(x)/(l q(x))).",
+        verify=lossy.lenience_inverted,
     ),
 )  # fmt: skip
 
@@ -454,7 +636,8 @@ _COINS = (
 FAULTS: dict[str, Fault] = {
     fault.name: fault
     for family in (
-        _RESIDUAL, _ACCEPTANCE, _BONUS, _ROWS, _PROPOSALS, _SIBLINGS, _FILTERS, _COINS,
+        _RESIDUAL, _ACCEPTANCE, _BONUS, _ROWS, _PROPOSALS, _SIBLINGS, _WEIGHTS, _PLANS, _LOSSY,
+        _FILTERS, _COINS,
     )
     for fault in family
 }  # fmt: skip

@@ -1,9 +1,9 @@
 """Drafts are accepted that were not tested, or not with their own chance."""
 
 from specref.choice import Choose
-from specref.dist import rational, top
+from specref.dist import Law, Number, rational, top
 from specref.draft import Node
-from specref.faults.frame import chance, unroll, verify_chain
+from specref.faults.frame import chance, residual, unroll, verify_chain
 
 HALF_PRECISION_ZERO = rational(1, 2**25)
 """Largest probability that float16 rounds to zero."""
@@ -35,6 +35,34 @@ def first_draft_unverified_greedy(root: Node, choose: Choose) -> tuple[int, ...]
         if x != y:
             return (*drafts[: i + 1], y)
     return (*drafts, *top(nodes[-1].p, 1))
+
+
+def envelope_inverted(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Accept with p/(M q), where M is the largest q/p instead of the largest p/q.
+
+    The correction is from p, as in `one_shot`. M q need not be above p, so the chance is cut at 1,
+    and what is accepted has lost the shape of p.
+    """
+
+    def capped(p: Law, q: Law, x: int) -> Number:
+        height = max(b / a for a, b in zip(p, q, strict=True) if a > 0)
+        return chance(p, tuple(height * w for w in q), x)
+
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: capped(nodes[i].p, nodes[i].q, x),
+        correct=lambda nodes, i, x: nodes[i].p,
+    )
+
+
+def refused_tokens_kept(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Draw the correction of the first refusal, but leave the refused tokens in the text."""
+    nodes, drafts = unroll(root)
+    for i, x in enumerate(drafts):
+        if not choose.flip(chance(nodes[i].p, nodes[i].q, x), at=nodes[i + 1]):
+            return (*drafts, choose(residual(nodes[i].p, nodes[i].q)))
+    return (*drafts, choose(nodes[-1].p))
 
 
 def underflow_accepted(root: Node, choose: Choose) -> tuple[int, ...]:

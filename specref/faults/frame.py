@@ -6,12 +6,12 @@ q(x) = 0 is refused, and an empty residual falls back to p.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import TypeAlias
 
 from specref.choice import Choose
 from specref.dist import Law, Number, approximate_exp, normalise, without
-from specref.draft import Node
+from specref.draft import Node, as_is, uniform
 
 Siblings: TypeAlias = Sequence[tuple[int, Node]]
 
@@ -128,6 +128,43 @@ def verify_tree(
     return (*out, choose(node.p))
 
 
+def verify_from_each(
+    root: Node,
+    choose: Choose,
+    *,
+    laws: Sequence[Callable[[Law], Law]] = (as_is, uniform),
+    order: Callable[[Node, Siblings], Siblings] = lambda node, siblings: siblings,
+) -> tuple[int, ...]:
+    """Verify a tree as `heterogeneous` does, with parts exchanged.
+
+    Args:
+        root: a tree; siblings beyond the number of laws take them in turn again.
+        choose: the reading.
+        laws: from the q of a node to the law that its first, second, ... sibling is held to.
+        order: the siblings below a node, in the order they are tried; each keeps its law.
+    """
+    node = root
+    out: tuple[int, ...] = ()
+    while node.children:
+        held_to = {child.index: law(node.q) for (_, child), law in zip(node.children, cycle(laws))}
+        p = node.p
+        for x, child in order(node, node.children):
+            q = held_to[child.index]
+            if choose.flip(chance(p, q, x), at=child):
+                out, node = (*out, x), child
+                break
+            p = residual(p, q)
+        else:
+            return (*out, choose(p))
+    return (*out, choose(node.p))
+
+
+def with_targets(node: Node, target: Callable[[Node], Law]) -> Node:
+    """Return the draft with other target laws, each computed from its node."""
+    below = tuple((x, with_targets(child, target)) for x, child in node.children)
+    return Node(target(node), node.q, below, node.index)
+
+
 def distinct(node: Node) -> Siblings:
     """Return the siblings below a node, the first of equal ones standing for all."""
     first: dict[int, Node] = {}
@@ -167,3 +204,100 @@ def verify_by_running_sum(
         x, node = pairs[fell]
         out = (*out, x)
     return (*out, choose(node.p))
+
+
+def weigh(weight: Number, p: Law, q: Law, x: int) -> Number:
+    """Return min(1, weight p(x)/q(x)); 0 where q(x) = 0."""
+    return min(1, weight * p[x] / q[x]) if q[x] > 0 else 0
+
+
+def beginnings(nodes: Sequence[Node], drafts: Sequence[int], cap: bool = True) -> list[Number]:
+    """Return the weights of the beginnings of a chain, that of nothing first, as `block` has them.
+
+    Args:
+        nodes, drafts: of a chain, as `unroll` returns them.
+        cap: no weight is above 1; without it, they are plain products of ratios.
+    """
+    weights: list[Number] = [1]
+    for node, x in zip(nodes, drafts, strict=False):
+        weight = weights[-1] * node.p[x] / node.q[x] if node.q[x] > 0 else 0
+        weights.append(min(1, weight) if cap else weight)
+    return weights
+
+
+def missing(node: Node, weight: Number) -> tuple[Number, ...]:
+    """Return (weight p - q)+, what a kept beginning of that weight still lacks."""
+    return deficit(tuple(weight * w for w in node.p), node.q)
+
+
+def block_coin(node: Node, weight: Number) -> Number:
+    """Return S / (S + 1 - weight), S what is missing: the chance to keep a beginning of `block`."""
+    total = sum(missing(node, weight))
+    return 1 if weight >= 1 else total / (total + (1 - weight))
+
+
+def verify_block(
+    root: Node,
+    choose: Choose,
+    *,
+    weights: Callable[[list[Node], list[int]], list[Number]] = beginnings,
+    coin: Callable[[Node, Number], Number] = block_coin,
+    correct: Callable[[Node, Number], Law] = lambda node, weight: settle(
+        missing(node, weight), node.p
+    ),
+) -> tuple[int, ...]:
+    """Verify a chain as `block` does, with parts exchanged.
+
+    Args:
+        root: a chain.
+        choose: the reading.
+        weights: of all beginnings, that of nothing first; the last is the coin of the whole draft.
+        coin: chance to keep a beginning that ends at this node, if no longer one was kept.
+        correct: law of the correction behind such a beginning.
+    """
+    nodes, drafts = unroll(root)
+    by_length = weights(nodes, drafts)
+    if not drafts or choose.flip(min(1, by_length[-1]), at=nodes[-1]):
+        return (*drafts, choose(nodes[-1].p))
+    kept = len(drafts) - 1
+    while kept and not choose.flip(coin(nodes[kept], by_length[kept]), at=nodes[kept]):
+        kept -= 1
+    return (*drafts[:kept], choose(correct(nodes[kept], by_length[kept])))
+
+
+def verify_branches(
+    root: Node,
+    choose: Choose,
+    *,
+    weight: Callable[
+        [Node, Number, Number, Law, Law, int], Number
+    ] = lambda node, first, r, b, s, x: weigh(r, b, s, x),
+    following: Callable[[Law, int], Law] = without,
+    left: Callable[[Number, Number], Number] = lambda r, total: (
+        1 if r == 1 else total / (total + (1 - r))
+    ),
+) -> tuple[int, ...]:
+    """Verify a tree as `traversal` does, with parts exchanged.
+
+    Args:
+        root: a tree.
+        choose: the reading.
+        weight: of the branch of x, from the node, the weight that the node had at first, and the
+            weight, the target and the draft law that refusals have left of it.
+        following: from the draft law of x and x to that of the next sibling.
+        left: the weight of a node after a refusal, from that before it and the mass that is
+            missing; the root's is always 1.
+    """
+
+    def visit(node: Node, first: Number) -> tuple[int, ...]:
+        r, b, s = first, node.p, node.q
+        for x, child in node.children:
+            below = visit(child, weight(node, first, r, b, s, x))
+            if below:
+                return (x, *below)
+            wanted = deficit(tuple(r * w for w in b), s)
+            b, s = settle(wanted, b), following(s, x)
+            r = 1 if node is root else left(r, sum(wanted))
+        return (choose(b),) if node is root or choose.flip(r, at=node) else ()
+
+    return visit(root, 1)

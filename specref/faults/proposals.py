@@ -1,7 +1,10 @@
 """The law behind the proposals is not the law in the ratio and the residual."""
 
+from collections.abc import Callable
+from fractions import Fraction
+
 from specref.choice import Choose
-from specref.dist import Law, keep, normalise, top
+from specref.dist import Law, Number, keep, normalise, rational, top
 from specref.draft import Node, Shape, chain, with_replacement
 from specref.faults.frame import (
     chance,
@@ -27,14 +30,7 @@ def filtered_draft_raw_q(
     Kept tokens are drawn more often than q says, so their ratios are too high, and the residual
     subtracts mass from tokens that are never proposed.
     """
-
-    def declare_raw(node: Node, text: Context) -> Node:
-        below = tuple((x, declare_raw(child, (*text, x))) for x, child in node.children)
-        return Node(node.p, q(text), below, node.index)
-
-    return declare_raw(
-        with_replacement(p, lambda text: top_two(q(text)), shape, choose, context), tuple(context)
-    )
+    return declared(p, q, shape, choose, context, top_two)
 
 
 def raw_draft_filtered_q(root: Node, choose: Choose) -> tuple[int, ...]:
@@ -74,6 +70,59 @@ def unlikely_draft_dropped(
     kept = [*agreeing, False].index(False)
     rows = nodes[: kept + 1]
     return chain([node.p for node in rows], [node.q for node in rows], drafts[:kept])
+
+
+def draft_rounded(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
+    """Draw from q as bfloat16 rounds it, but declare q: about one draw in a thousand differs."""
+
+    def eight_bits(law: Law) -> Law:
+        return normalise(significant(w, 8) for w in law)
+
+    return declared(p, q, shape, choose, context, eight_bits)
+
+
+def draft_ids_unmapped(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
+    """Draw from q, and submit each token under the id of the next one that q can draw.
+
+    So it is where a drafter has a vocabulary of its own, and its ids are read as the target's.
+    """
+
+    def shifted(law: Law) -> Law:
+        possible = [x for x, w in enumerate(law) if w > 0]
+        before = dict(zip(possible, [possible[-1], *possible], strict=False))
+        return tuple(law[before[x]] if x in before else w for x, w in enumerate(law))
+
+    return declared(p, q, shape, choose, context, shifted)
+
+
+def declared(
+    p: Model,
+    q: Model,
+    shape: Shape,
+    choose: Choose,
+    context: Context,
+    drawn_from: Callable[[Law], Law],
+) -> Node:
+    """Return a draft that is drawn from other laws than the q that its nodes declare."""
+
+    def declare(node: Node, text: Context) -> Node:
+        below = tuple((x, declare(child, (*text, x))) for x, child in node.children)
+        return Node(node.p, q(text), below, node.index)
+
+    root = with_replacement(p, lambda text: drawn_from(q(text)), shape, choose, context)
+    return declare(root, tuple(context))
+
+
+def significant(value: Number, bits: int) -> Number:
+    """Return a number rounded to so many significant bits, ties to even."""
+    if value == 0:
+        return value
+    scale, exact = 0, Fraction(int(value.numerator), int(value.denominator))
+    while exact >= 1 << bits:
+        exact, scale = exact / 2, scale + 1
+    while exact < 1 << (bits - 1):
+        exact, scale = exact * 2, scale - 1
+    return rational(round(exact)) * rational(2) ** scale
 
 
 def top_siblings_taken_as_drawn_with(root: Node, choose: Choose) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The correction after a rejection is drawn from the wrong law."""
 
 from specref.choice import Choose
-from specref.dist import normalise, rational
+from specref.dist import Number, normalise, rational
 from specref.draft import Node
 from specref.faults.frame import (
     deficit,
@@ -12,6 +12,8 @@ from specref.faults.frame import (
     verify_chain,
     verify_tree,
 )
+from specref.rules.coupled import target_given_draft
+from specref.rules.one_shot import acceptance
 
 TINY = rational(1, 2**126)
 """Smallest normal float32, a usual guard against dividing by zero."""
@@ -81,6 +83,37 @@ def fresh_draw_on_mismatch(root: Node, choose: Choose) -> tuple[int, ...]:
         if choose(nodes[i].p, at=nodes[i + 1]) != x:
             return (*drafts[:i], choose(nodes[i].p))
     return (*drafts, choose(nodes[-1].p))
+
+
+def one_shot_corrected_from_residual(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Accept with p/(M q), as plain rejection sampling does, but correct as `token` does.
+
+    What is accepted has the target's law already, whichever its chance: the rest must have it too.
+    """
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: (
+            acceptance(nodes[i].p, nodes[i].q, x) if nodes[i].q[x] > 0 else 0
+        ),
+    )
+
+
+def fresh_draw_after_coupled_mismatch(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Race with the drafter's clocks, and where another token wins, draw afresh from p.
+
+    The winner itself is to be emitted: that another one won is knowledge about it.
+    """
+
+    def agrees(node: Node, x: int) -> Number:
+        return target_given_draft(node.p, node.q, x)[x] if node.q[x] > 0 else 0
+
+    return verify_chain(
+        root,
+        choose,
+        accept=lambda nodes, i, x: agrees(nodes[i], x),
+        correct=lambda nodes, i, x: nodes[i].p,
+    )
 
 
 def draft_law_subtracted(root: Node, choose: Choose) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from specref.choice import Choose
 from specref.dist import Law, without
-from specref.draft import Node
+from specref.draft import Node, as_is, uniform
 from specref.faults.frame import (
     Siblings,
     deduct_and_remove,
@@ -12,6 +12,7 @@ from specref.faults.frame import (
     residual,
     settle,
     verify_by_running_sum,
+    verify_from_each,
     verify_tree,
 )
 
@@ -83,6 +84,19 @@ def sorted_by_p_without(root: Node, choose: Choose) -> tuple[int, ...]:
 def sorted_by_q_without(root: Node, choose: Choose) -> tuple[int, ...]:
     """Try the sibling that the draft likes best first: q without it is not how the next came."""
     return verify_tree(root, choose, order=likeliest_under_q, refuse=deduct_and_remove)
+
+
+def draft_models_swapped(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Hold each of two siblings to the law of the draft model that the other came from."""
+    return verify_from_each(root, choose, laws=(uniform, as_is))
+
+
+def draft_models_sorted_by_p(root: Node, choose: Choose) -> tuple[int, ...]:
+    """Try the sibling that the target likes best first, each against its own draft model.
+
+    An order that depends on the tokens tells about them: they are no draws from these laws then.
+    """
+    return verify_from_each(root, choose, order=lambda node, siblings: likeliest_under_p(node))
 
 
 def zeroed_unnormalised(root: Node, choose: Choose) -> tuple[int, ...]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from specref.choice import law
-from specref.dist import Law, normalise, rational
-from specref.draft import Drafter, Node, Shape, depth, flat, tree
+from specref.dist import Law, as_fraction, normalise, rational
+from specref.draft import Drafter, Node, Shape, depth, flat, nodes, tree
 from specref.model import Context
 
 Floats = tuple[float, ...]
@@ -154,6 +154,31 @@ class Case:
             self.tokens,
             self.parents,
         )
+
+    def chance(self, drafter: Drafter) -> Fraction:
+        """Return the probability that a drafter makes this draft, exactly.
+
+        Its laws are known along the draft only; elsewhere those of the root stand in, which is the
+        matter of other drafts.
+        """
+        texts: list[Context] = [()]
+        widths: dict[int, int] = {}
+        for at, (x, parent) in enumerate(zip(self.tokens, self.parents, strict=True), start=1):
+            texts.append((*texts[parent], x))
+            siblings = sum(above == parent for above in self.parents[:at])
+            level = len(texts[parent])
+            widths[level] = max(widths.get(level, 0), siblings)
+        order = nodes(self.root())
+        p, q = ({t: getattr(n, law) for t, n in zip(texts, order, strict=True)} for law in "pq")
+        shape: Shape = self.gamma if self.chain else tuple(widths[at] for at in sorted(widths))
+
+        def program(choose: Any) -> Any:
+            root = drafter(
+                lambda text: p.get(text, p[()]), lambda text: q.get(text, q[()]), shape, choose, ()
+            )
+            return flat(root)
+
+        return as_fraction(law(program).get((self.tokens, self.parents), 0))
 
     def with_draft(
         self, tokens: tuple[int, ...], parents: tuple[int, ...], q: tuple[Floats, ...]
@@ -347,6 +372,10 @@ _SMALL = (
     _table((1, 2, 5), (6, 1, 1), (1, 5, 2), (1, 1, 6)),
 )
 _PAIR = (_table((3, 1), (1, 3), (1, 1)), _table((1, 3), (3, 1), (1, 3)))
+# What no other table has: drafts that the target finds unlikely behind one that it likes, and a
+# token that it is all but sure of.
+_TURN = (_table((1, 3), (1, 11), (11, 1)), _table((1, 2), (3, 1), (1, 3)))
+_SURE = (_table((3999, 1)), _table((3, 1)))
 
 
 def grid(vocab: int, denominator: int) -> Iterator[Fixture]:
@@ -361,14 +390,15 @@ def grid(vocab: int, denominator: int) -> Iterator[Fixture]:
         yield Fixture(f"grid V={vocab} 1/{denominator} #{at}", {(): p}, {(): q}, 1)
 
 
-def fixtures(shape: str, thorough: bool) -> list[Fixture]:
+def fixtures(shape: str, thorough: bool, width: int | None = None) -> list[Fixture]:
     """Return the fixtures for chains or trees, smallest first.
 
     Args:
         shape: "chain" or "tree".
         thorough: include the larger ones.
+        width: of trees, if only one number of siblings will do.
     """
-    one: Shape = 1 if shape == "chain" else (2,)
+    one: Shape = 1 if shape == "chain" else (width or 2,)
     small = [Fixture(f.name, f.p, f.q, one) for f in (*grid(2, 2), *grid(3, 2))]
     if shape == "chain":
         large = [
@@ -380,38 +410,80 @@ def fixtures(shape: str, thorough: bool) -> list[Fixture]:
         ]
         more = [Fixture("small, deep", *_SMALL, 3), Fixture("mixed, deep", *_MIXED, 3)]
     else:
+        thin = [] if width else [Fixture("turn, one sibling", *_TURN, (1, 1))]
         large = [
-            Fixture("small", *_SMALL, (2,)),
-            Fixture("mixed", *_MIXED, (2,)),
-            Fixture("zeros", *_ZEROS, (2,)),
-            Fixture("pair, two levels", *_PAIR, (2, 2)),
+            Fixture("sure", *_SURE, one),
+            *thin,
+            Fixture("small", *_SMALL, one),
+            Fixture("mixed", *_MIXED, one),
+            Fixture("zeros", *_ZEROS, one),
+            Fixture("pair, two levels", *_PAIR, (width or 2,) * 2),
         ]
-        more = [Fixture("small, three siblings", *_SMALL, (3,))]
+        more = [] if width else [Fixture("small, three siblings", *_SMALL, (3,))]
     if thorough:
         small += [Fixture(f.name, f.p, f.q, one) for f in grid(3, 4)]
         large += more
     return small + large
 
 
-def rounds_fixture(shape: str, least: bool = False) -> Fixture:
+def rounds_fixture(shape: str, least: bool = False, width: int | None = None) -> Fixture:
     """Return the fixture on which rounds follow one another.
 
     Args:
         shape: "chain" or "tree".
         least: take two tokens, where every cell of two rounds costs many questions.
+        width: as in `fixtures`.
     """
     if shape == "chain":
         return Fixture("pair", *_PAIR, 1) if least else Fixture("small", *_SMALL, 1)
-    return Fixture("pair", *_PAIR, (2,))
+    return Fixture("pair", *_PAIR, (width or 2,))
 
 
-def sampled_fixtures(shape: str) -> list[Fixture]:
-    """Return the fixtures for black-box sampling: few, and telling."""
-    at: Shape = 2 if shape == "chain" else (2,)
+def sampled_fixtures(shape: str, width: int | None = None) -> list[Fixture]:
+    """Return the fixtures for black-box sampling: few, and telling; `width` as in `fixtures`."""
+    at: Shape = 2 if shape == "chain" else (width or 2,)
     return [Fixture("mixed", *_MIXED, at), Fixture("zeros", *_ZEROS, at)]
 
 
-def tiny_masses(rule: str | None, shape: str) -> Iterator[Case]:
+@dataclass(frozen=True)
+class OneLevel:
+    """Drafts of a single level, and the cases in which a token is among them.
+
+    Attributes:
+        rule: the rule that the subject is held to, or None.
+        shape: "chain" or "tree".
+        drafter: makes the drafts; None if a rule takes any.
+        width: number of siblings of a tree, if only one will do.
+    """
+
+    rule: str | None
+    shape: str
+    drafter: Drafter | None = None
+    width: int | None = None
+
+    def cases(
+        self, p: Floats, q: Floats, x: int, made_from: tuple[Floats, Floats] | None = None
+    ) -> Iterator[Case]:
+        """Yield a case in which x was drafted; none if the drafter never drafts x.
+
+        A tree has a second sibling, the next that q can draw, if the drafter agrees.
+        """
+        following = next(y % len(q) for y in range(x + 1, x + 1 + len(q)) if q[y % len(q)])
+        tokens: tuple[int, ...] = (x,) if self.shape == "chain" else (x, following)
+        if self.drafter is not None:
+            siblings: Shape = 1 if self.shape == "chain" else (self.width or 2,)
+            drafts = Fixture("one level", {(): p}, {(): q}, siblings).drafts(self.drafter)
+            made = [drawn for drawn, _ in drafts if x in drawn]
+            if not made:
+                return
+            tokens = min(made, key=lambda drawn: (drawn != tokens, drawn[0] != x, drawn))
+        count = len(tokens) + 1
+        logits = ((made_from[0],) * count, (made_from[1],) * count) if made_from else None
+        parents = (0,) * len(tokens)
+        yield Case((p,) * count, (q,) * count, tokens, parents, self.rule, self.shape, logits)
+
+
+def tiny_masses(drafts: OneLevel) -> Iterator[Case]:
     """Yield cases in which a token was drafted whose mass half precision rounds to zero."""
     small = 2.0**-26
     for p, q in (
@@ -419,10 +491,10 @@ def tiny_masses(rule: str | None, shape: str) -> Iterator[Case]:
         ((1.0, 2.0**-30), (1.0, small)),
         ((0.5, 0.5, 0.0), (0.5, 0.5, small)),
     ):
-        yield _one_level(p, q, len(p) - 1, rule, shape, None)
+        yield from drafts.cases(p, q, len(p) - 1)
 
 
-def near_ties(rule: str | None, shape: str) -> Iterator[Case]:
+def near_ties(drafts: OneLevel) -> Iterator[Case]:
     """Yield cases in which p and q are neighbouring floats.
 
     There p <= q can hold at every token although both sum to one up to rounding: a rejection is
@@ -442,7 +514,7 @@ def near_ties(rule: str | None, shape: str) -> Iterator[Case]:
                 for _ in range(steps):
                     low = np.nextafter(low, np.float32(0))
                 p = (*q[:x], float(low), *q[x + 1 :])
-                yield _one_level(p, q, x, rule, shape, None)
+                yield from drafts.cases(p, q, x)
     for base in ((0.5, 0.0), (1.0, 0.0), (2.0, 1.0, 0.5)):
         q_logits = np.array(base, np.float32)
         for x, steps in product(range(len(base)), (1, 2)):
@@ -451,23 +523,7 @@ def near_ties(rule: str | None, shape: str) -> Iterator[Case]:
                 p_logits[x] = np.nextafter(p_logits[x], np.float32(-9))
             p, q = _softmax(p_logits), _softmax(q_logits)
             if any(a < b for a, b in zip(p, q, strict=True)):
-                yield _one_level(p, q, x, rule, shape, (_floats(p_logits), _floats(q_logits)))
-
-
-def _one_level(
-    p: Floats,
-    q: Floats,
-    x: int,
-    rule: str | None,
-    shape: str,
-    made_from: tuple[Floats, Floats] | None,
-) -> Case:
-    """A case with one drafted token; a tree has a second sibling, the next that q can draw."""
-    following = next(y % len(q) for y in range(x + 1, x + 1 + len(q)) if q[y % len(q)])
-    tokens = (x,) if shape == "chain" else (x, following)
-    count = len(tokens) + 1
-    logits = ((made_from[0],) * count, (made_from[1],) * count) if made_from else None
-    return Case((p,) * count, (q,) * count, tokens, (0,) * len(tokens), rule, shape, logits)
+                yield from drafts.cases(p, q, x, (_floats(p_logits), _floats(q_logits)))
 
 
 def _softmax(logits: Any) -> Floats:

@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from specref.draft import DRAFTS
+from specref.checker import WAYS
 from specref.gate import checks
 from specref.gate.cases import Fixture, rounded
 from specref.gate.cell import Cell
@@ -66,11 +66,12 @@ def _whole(group: list[Reading]) -> bool:
 
 
 def _part(report: Report, made: Measurement, numbers: dict[Any, int]) -> dict[str, Any]:
+    drafts = made.drafts or report.drafts
     audits = [f for f in report.findings if (f.claim, f.rule) == ("audit", made.rule)]
     return {
         "rule": made.rule or "lossless",
         "dtype": made.dtype,
-        "drafts": report.drafts if report.drafts in DRAFTS else "own",
+        "drafts": drafts if drafts in WAYS else "own",
         "audit": [{"seed": report.seed, "bound": f.bound, "result": f.message} for f in audits],
         "models": [
             _fixture(fixture, group, made.dtype, numbers)

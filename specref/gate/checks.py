@@ -7,8 +7,8 @@ compares with the target alone.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from math import log, prod
@@ -17,34 +17,121 @@ from typing import Any
 from specref.choice import law
 from specref.decode import complete, target_law
 from specref.dist import as_fraction, tv
-from specref.draft import Node
+from specref.draft import Drafter, Node
 from specref.gate.cases import UNIT, Case, Fixture, exact
 from specref.gate.cell import Measured
 from specref.gate.subject import Outcome, Problem, Proposal
 from specref.model import Model
-from specref.rules import RULES
+from specref.rules import RULES, Rule
 
 Mass = dict[Any, Fraction]
 
 
 @dataclass
-class Reading:
-    """One case and what the subject does on it.
+class Drafted:
+    """One case, and what the declared rule does on it.
 
     Attributes:
         case: the draft with its laws.
         weight: probability of this draft in its fixture; 0 for a case of its own.
-        measured: the subject's law.
+        drafter: makes the drafts that the subject is tried on.
     """
 
     case: Case
     weight: Fraction
-    measured: Measured
+    drafter: Drafter | None = field(default=None, kw_only=True)
 
     @cached_property
     def root(self) -> Node:
         """The draft with exact laws."""
         return self.case.root()
+
+    @cached_property
+    def chance(self) -> Fraction:
+        """The probability that the drafter makes such a draft.
+
+        What it never makes counts as drawn from q: rules that take any draft are given such ones.
+        """
+        if self.weight:
+            return self.weight
+        made = self.case.chance(self.drafter) if self.drafter else Fraction(0)
+        return made or prod(self._drawn, start=Fraction(1))
+
+    @property
+    def _drawn(self) -> list[Fraction]:
+        """The probability of each drafted token under the q of its node."""
+        rows = [exact(row, self.case.dtype) for row in self.case.q]
+        drawn = zip(self.case.tokens, self.case.parents, strict=True)
+        return [as_fraction(rows[parent][x]) for x, parent in drawn]
+
+    @property
+    def rule(self) -> Rule | None:
+        """The declared rule."""
+        return RULES[self.case.rule] if self.case.rule else None
+
+    @property
+    def defined(self) -> bool:
+        """Whether the declared rule has a law here: it may refuse what its drafter never makes."""
+        return self._wanted is not None
+
+    @property
+    def wanted(self) -> Mass:
+        """The law of the declared rule on this draft, exactly; only where it is `defined`."""
+        assert self._wanted is not None
+        return self._wanted
+
+    @cached_property
+    def _wanted(self) -> Mass | None:
+        if self.rule is None or (self.rule.drafts_from_q and not all(self._drawn)):
+            return None
+        return rule_law(self.rule, self.root)
+
+    @cached_property
+    def beginnings(self) -> frozenset[tuple[int, ...]]:
+        """What texts of the declared rule begin with on this draft."""
+        return frozenset(out[:end] for out in self.wanted for end in range(1, len(out) + 1))
+
+    def impossible(self, outcome: Outcome) -> str:
+        """Return why nothing of the kind can come out of this draft, or "".
+
+        Impossible are tokens of target mass 0, and everything that is no round at all. A rule that
+        is lossy is held to itself: impossible is what none of its texts begins with.
+        """
+        if isinstance(outcome, Problem):
+            return str(outcome)
+        if self.rule is not None and not self.rule.lossless:
+            if not self.defined or outcome in self.beginnings:
+                return ""
+            return f"what {self.case.rule} never emits here"
+        node: Node | None = self.root
+        for x in outcome:
+            if node is None:
+                return ""
+            if node.p[x] == 0:
+                return "a forbidden token"
+            node = next((child for token, child in node.children if token == x), None)
+        return ""
+
+    def path(self, prefix: tuple[int, ...]) -> Node | None:
+        """Return the node that a text of drafted tokens leads to, or None."""
+        node = self.root
+        for x in prefix:
+            below = next((child for token, child in node.children if token == x), None)
+            if below is None:
+                return None
+            node = below
+        return node
+
+
+@dataclass
+class Reading(Drafted):
+    """One case and what the subject does on it.
+
+    Attributes:
+        measured: the subject's law.
+    """
+
+    measured: Measured
 
     @cached_property
     def got(self) -> dict[Outcome, Fraction]:
@@ -61,36 +148,14 @@ class Reading:
         """The largest TV that rounding, and what probes may have missed, explain."""
         return band_of(self.case) + self.measured.missed
 
-    @cached_property
-    def chance(self) -> Fraction:
-        """The probability that such a draft is drawn from q."""
-        rows = [exact(row, self.case.dtype) for row in self.case.q]
-        drawn = zip(self.case.tokens, self.case.parents, strict=True)
-        return prod((as_fraction(rows[parent][x]) for x, parent in drawn), start=Fraction(1))
 
-    @property
-    def defined(self) -> bool:
-        """Whether the declared rule has a law here: it may need q > 0 at what was drawn from q."""
-        if self.case.rule is None:
-            return False
-        return not RULES[self.case.rule].drafts_from_q or self.chance > 0
-
-    @cached_property
-    def wanted(self) -> Mass:
-        """The law of the declared rule on this draft, exactly; only where it is `defined`."""
-        assert self.case.rule is not None
-        verify = RULES[self.case.rule].verify
-        return {out: as_fraction(m) for out, m in law(lambda c: verify(self.root, c)).items()}
-
-    def path(self, prefix: tuple[int, ...]) -> Node | None:
-        """Return the node that a text of drafted tokens leads to, or None."""
-        node = self.root
-        for x in prefix:
-            below = next((child for token, child in node.children if token == x), None)
-            if below is None:
-                return None
-            node = below
-        return node
+def rule_law(rule: Rule, root: Node) -> Mass | None:
+    """Return the exact law of a rule on a draft; None for a draft that it refuses."""
+    try:
+        found = law(lambda choose: rule.verify(root, choose))
+    except (ValueError, ZeroDivisionError):
+        return None
+    return {out: as_fraction(mass) for out, mass in found.items()}
 
 
 @dataclass
@@ -101,11 +166,13 @@ class Measurement:
         rule: the rule, or None for losslessness alone.
         dtype: the type in which laws were handed over.
         groups: the readings of all drafts of each pair of models.
+        drafts: the drafter's name, if it is not that of the report.
     """
 
     rule: str | None
     dtype: str
     groups: list[tuple[Fixture, list[Reading]]]
+    drafts: str = ""
 
 
 @dataclass
@@ -157,15 +224,12 @@ def band_of(case: Case) -> float:
 
 
 def support(readings: Iterable[Reading]) -> list[Deviation]:
-    """Return, for each kind of impossible outcome, the first case that shows it.
-
-    Impossible are tokens of target mass 0, and everything that is no round at all.
-    """
+    """Return, for each kind of impossible outcome, the first case that shows it."""
     found: dict[str, Deviation] = {}
     for reading in readings:
         masses: defaultdict[str, list[tuple[Outcome, Fraction]]] = defaultdict(list)
         for outcome, mass in reading.got.items():
-            kind = _impossible(reading, outcome)
+            kind = reading.impossible(outcome)
             if kind and mass > 0:
                 masses[kind].append((outcome, mass))
         for kind, bad in masses.items():
@@ -174,19 +238,6 @@ def support(readings: Iterable[Reading]) -> list[Deviation]:
                 outcomes = frozenset(outcome for outcome, _ in bad)
                 found[kind] = Deviation(reading, total, band_of(reading.case), kind, outcomes)
     return list(found.values())
-
-
-def _impossible(reading: Reading, outcome: Outcome) -> str:
-    if isinstance(outcome, Problem):
-        return str(outcome)
-    node: Node | None = reading.root
-    for x in outcome:
-        if node is None:
-            return ""
-        if node.p[x] == 0:
-            return "a forbidden token"
-        node = next((child for token, child in node.children if token == x), None)
-    return ""
 
 
 def acceptance(readings: Iterable[Reading]) -> list[Deviation]:
@@ -259,12 +310,13 @@ def _by_path(masses: Mapping[Any, Fraction]) -> dict[tuple[int, ...], dict[int, 
 
 @dataclass
 class JointDeviation:
-    """How a law of texts deviates from the target's.
+    """How a law of texts deviates from the target's, or from that of a rule which is lossy.
 
     Attributes:
         name: of the models.
         data: the fixture or case, as JSON data.
         got, wanted: masses by text.
+        lossy: the distance of what is wanted from the target.
     """
 
     name: str
@@ -273,6 +325,7 @@ class JointDeviation:
     band: float
     got: Mass
     wanted: Mass
+    lossy: Fraction = Fraction(0)
 
     @property
     def fails(self) -> bool:
@@ -299,33 +352,60 @@ class JointDeviation:
         return dict(out)
 
 
-def joint(fixture: Fixture, readings: Iterable[Reading], dtype: str) -> JointDeviation:
-    """Compare the law of gamma+1 tokens, over all drafts, with the target's."""
-    emitted: defaultdict[Any, Fraction] = defaultdict(Fraction)
-    missed = 0.0
-    for reading in readings:
-        missed += float(reading.weight) * reading.measured.missed
-        for outcome, mass in reading.got.items():
-            emitted[outcome] += mass * reading.weight
-    return fixture_texts(fixture, dict(emitted), fixture.gamma + 1, dtype, missed)
+def joint(
+    fixture: Fixture, readings: Sequence[Reading], dtype: str, own: bool = False
+) -> JointDeviation:
+    """Compare the law of gamma+1 tokens, over all drafts, with the target's.
+
+    Args:
+        fixture: the models.
+        readings: what was measured on each draft.
+        dtype: the type in which laws were handed over.
+        own: compare with the declared rule's law instead; it is `defined` on all drafts.
+    """
+    missed = sum(float(r.weight) * r.measured.missed for r in readings)
+    emitted = mixed((r.got, r.weight) for r in readings)
+    wanted = mixed((r.wanted, r.weight) for r in readings) if own else None
+    return fixture_texts(fixture, emitted, fixture.gamma + 1, dtype, missed, wanted)
+
+
+def mixed(parts: Iterable[tuple[Mapping[Any, Fraction], Fraction]]) -> Mass:
+    """Return the mixture of laws, each given with its weight."""
+    out: defaultdict[Any, Fraction] = defaultdict(Fraction)
+    for masses, weight in parts:
+        for outcome, mass in masses.items():
+            out[outcome] += mass * weight
+    return dict(out)
 
 
 def fixture_texts(
-    fixture: Fixture, emitted: Mapping[Any, Fraction], length: int, dtype: str, missed: float
+    fixture: Fixture,
+    emitted: Mapping[Any, Fraction],
+    length: int,
+    dtype: str,
+    missed: float,
+    own: Mapping[Any, Fraction] | None = None,
 ) -> JointDeviation:
-    """Compare emitted texts, continued by the target to `length` tokens, with the target alone."""
+    """Compare emitted texts, continued by the target to `length` tokens, with the target alone.
+
+    Where texts of a rule of its `own` law are given, they are what emitted ones are compared with.
+    """
     limit = band(fixture.vocab, length, dtype) + missed
     target = partial(fixture.target, dtype=dtype)
-    return _texts(fixture.name, fixture.to_json(), target, emitted, length, limit)
+    return _texts(fixture.name, fixture.to_json(), target, emitted, length, limit, own)
 
 
-def case_texts(case: Case, emitted: Mapping[Any, Fraction], missed: float) -> JointDeviation:
+def case_texts(
+    case: Case,
+    emitted: Mapping[Any, Fraction],
+    missed: float,
+    own: Mapping[Any, Fraction] | None = None,
+) -> JointDeviation:
     """Compare emitted texts with a target whose law at each depth is that row of the case."""
     rows = [exact(row, case.dtype) for row in case.p]
     limit = band(case.vocab, len(rows), case.dtype) + missed
-    return _texts(
-        "its own drafts", case.to_json(), lambda text: rows[len(text)], emitted, len(rows), limit
-    )
+    name, data = "its own drafts", case.to_json()
+    return _texts(name, data, lambda text: rows[len(text)], emitted, len(rows), limit, own)
 
 
 def _texts(
@@ -335,6 +415,7 @@ def _texts(
     emitted: Mapping[Any, Fraction],
     length: int,
     limit: float,
+    own: Mapping[Any, Fraction] | None,
 ) -> JointDeviation:
     def target(context: tuple[int, ...]) -> Any:
         return tuple(as_fraction(w) for w in model(context))
@@ -342,8 +423,10 @@ def _texts(
     texts = {out: mass for out, mass in emitted.items() if isinstance(out, tuple)}
     got: Mass = complete(texts, target, length)
     got.update({out: mass for out, mass in emitted.items() if isinstance(out, Problem)})
-    wanted: Mass = target_law(target, length)
-    return JointDeviation(name, data, Fraction(tv(got, wanted)), limit, got, wanted)
+    asked: Mass = target_law(target, length)
+    wanted = asked if own is None else complete(dict(own), target, length)
+    lossy = Fraction(tv(wanted, asked))
+    return JointDeviation(name, data, Fraction(tv(got, wanted)), limit, got, wanted, lossy)
 
 
 @dataclass

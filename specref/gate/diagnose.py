@@ -15,7 +15,7 @@ from specref.gate.checks import Deviation, Reading, band_of
 from specref.gate.report import NearestFault
 from specref.gate.subject import Subject
 from specref.model import Model
-from specref.rules import RULES, Verify
+from specref.rules import RULES, Rule, Verify
 
 MOST_READINGS = 24
 """So many cases tell all known faults apart that can be told apart."""
@@ -34,14 +34,11 @@ def nearest(readings: Sequence[Reading], subject: Subject, rule: str | None) -> 
         rule: the rule that it is held to, if any.
     """
     chosen = _telling(readings, rule)
-    faults = {
-        name: fault.rule.verify
-        for name, fault in FAULTS.items()
-        if fault.verify is not None and fault.rule.shape == subject.shape
-    }
-    honest = {f"rule {n}": e.verify for n, e in RULES.items() if e.shape == subject.shape}
+    faults = _wrong_rules(subject.shape, subject.drafter)
+    honest = _rules(subject.shape, subject.drafter)
     if rule is not None:
-        declared = honest.pop(f"rule {rule}")
+        honest.pop(f"rule {rule}", None)
+        declared = RULES[rule].verify
         if _farthest(declared, [r for r in chosen if r.defined], 0.0) <= 1:
             given = {n: v for n, v in faults.items() if FAULTS[n].draft is subject.drafter}
             return _answer(_distances(given, chosen), rule)
@@ -54,18 +51,41 @@ def nearest(readings: Sequence[Reading], subject: Subject, rule: str | None) -> 
     return _answer(right | plain, rule, min(right.values(), default=inf) / 2)
 
 
+def _wrong_rules(shape: str, drafter: Drafter) -> dict[str, Verify]:
+    """Return the wrong rules that a sampler of such drafts may compute, by name of the fault."""
+    return {
+        name: fault.verify
+        for name, fault in FAULTS.items()
+        if fault.verify is not None and _fits(fault.rule, shape, drafter)
+    }
+
+
+def _rules(shape: str, drafter: Drafter) -> dict[str, Verify]:
+    """Return the rules that a sampler of such drafts may compute, by the name that reports show."""
+    return {
+        f"rule {name}": rule.verify for name, rule in RULES.items() if _fits(rule, shape, drafter)
+    }
+
+
+def _fits(rule: Rule, shape: str, drafter: Drafter) -> bool:
+    """Whether a sampler of such drafts may compute a rule: some refuse all but their own drafts."""
+    own = not rule.own_drafts or rule.draft is drafter
+    return own and rule.shape == shape and not rule.off_path
+
+
 def likeliest(
-    roots: Sequence[Node], seen: Mapping[tuple[int, Any], int], shape: str
+    roots: Sequence[Node], seen: Mapping[tuple[int, Any], int], subject: Subject
 ) -> NearestFault | None:
     """Return the fault under which counts are clearly likelier than under honest rules, if any.
 
     Args:
         roots: the drafts.
         seen: counts by (number of the draft, outcome).
-        shape: "chain" or "tree".
+        subject: who made them.
     """
-    candidates = {n: f.rule.verify for n, f in FAULTS.items() if f.verify and f.rule.shape == shape}
-    candidates |= {f"rule {n}": e.verify for n, e in RULES.items() if e.shape == shape}
+    candidates = _wrong_rules(subject.shape, subject.drafter) | _rules(
+        subject.shape, subject.drafter
+    )
 
     def surprise(verify: Verify) -> float:
         masses = [_law(verify, root) or {} for root in roots]
@@ -81,24 +101,23 @@ def likeliest(
         drawn[index] += count
     least = -sum(count * log(count / drawn[index]) for (index, _), count in seen.items())
     excess = {name: surprise(verify) - least for name, verify in candidates.items()}
+    right = {f"rule {name}" for name, rule in RULES.items() if rule.lossless}
     closest = min(excess, key=lambda name: excess[name])
-    honest = min(excess[name] for name in excess if name not in FAULTS)
-    if closest not in FAULTS or excess[closest] == inf or excess[closest] > honest / 2:
+    honest = min(excess[name] for name in excess if name in right)
+    if closest in right or excess[closest] == inf or excess[closest] > honest / 2:
         return None
     return _named(closest, [])
 
 
-def nearest_edge(deviation: Deviation, shape: str, rule: str | None) -> NearestFault | None:
+def nearest_edge(deviation: Deviation, subject: Subject, rule: str | None) -> NearestFault | None:
     """Return the faults that give the impossible outcome with the measured probability.
 
     Only they count: elsewhere the laws differ by less than rounding, as honest ones do.
     """
     reading = deviation.reading
     distance: dict[str, float] = {}
-    for name, fault in FAULTS.items():
-        if fault.verify is None or fault.rule.shape != shape:
-            continue
-        masses = _law(fault.rule.verify, reading.root) or {}
+    for name, verify in _wrong_rules(subject.shape, subject.drafter).items():
+        masses = _law(verify, reading.root) or {}
         mass = sum((masses.get(out, Fraction(0)) for out in deviation.outcomes), Fraction(0))
         distance[name] = float(2 * abs(mass - deviation.tv) / deviation.tv)
     return _answer(distance, rule)
@@ -206,10 +225,12 @@ def _answer(
 
 def _named(name: str, matches: list[str]) -> NearestFault:
     fault = FAULTS.get(name)
+    rule = RULES.get(name.removeprefix("rule "))
+    lossy = ", which is lossy" if rule is not None and not rule.lossless else ""
     return {
         "matches": matches,
         "resembles": None if matches else name,
-        "computed": fault.computed if fault else f"this is the law of the {name}",
+        "computed": fault.computed if fault else f"this is the law of the {name}{lossy}",
         "should": fault.should if fault else "",
         "links": list(fault.links) if fault else [],
     }

@@ -30,8 +30,20 @@ def known_rule(rule: Any) -> str:
     return rule
 
 
+def gated_rule(rule: Any) -> str:
+    """Return the name of a rule that a sampler can be held to, or raise with the cure."""
+    name = known_rule(rule)
+    if RULES[name].off_path:
+        raise UsageError(
+            f"{name} calls the models behind tokens that were not drafted, which no case holds; "
+            "leave the rule out, and the sampler is held to losslessness, or compare it in code "
+            f"with specref.law and specref.RULES[{name!r}]"
+        )
+    return name
+
+
 def rule_names(given: Any, name: str) -> tuple[str, ...]:
-    """Return the names of rules that exist, each once; one name may stand for a list of one.
+    """Return the names of rules to be held to, each once; one name may stand for a list of one.
 
     Args:
         given: what was passed or declared.
@@ -41,4 +53,4 @@ def rule_names(given: Any, name: str) -> tuple[str, ...]:
         given = [given]
     if not isinstance(given, Iterable):
         raise UsageError(f"{name} = {given!r}; it is a list of names such as ['token']")
-    return tuple(dict.fromkeys(known_rule(rule) for rule in given))
+    return tuple(dict.fromkeys(gated_rule(rule) for rule in given))

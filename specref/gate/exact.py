@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import log, sqrt
 from typing import Any, Protocol
 
 from specref.choice import Choose, law
+from specref.decode import output_law
 from specref.dist import as_fraction
 from specref.dist import tv as distance
 from specref.draft import flat
@@ -33,6 +35,9 @@ from specref.gate.subject import MOST_ROWS, Outcome, Problem, Proposal
 from specref.rules import RULES
 
 Groups = list[tuple[Fixture, list[Reading]]]
+
+NOT_THIS_RULE = "it is lossless, but not this rule"
+"""What makes a failure one of contract."""
 
 MOST_SHARPENED = 2
 """So many doubtful cases get a closer look; the others stay in doubt."""
@@ -95,13 +100,15 @@ class Exact:
             session.escape([found.message])
             return False
         session.findings.append(found)
-        session.report.measurements.append(Measurement(self.rule, session.dtype, groups))
+        made = Measurement(self.rule, session.dtype, groups, self.subject.drafts)
+        session.report.measurements.append(made)
         self._sharpen()
         self.support(self.readings)
         if self.rule:
             self.conditional(self.readings)
-        mixed = session.fit(sampled_fixtures(self.subject.shape)[0])
-        two = session.fit(rounds_fixture(self.subject.shape, not self.instrument.sees_single_draws))
+        shape, least = self.subject.shape, not self.instrument.sees_single_draws
+        mixed = session.fit(sampled_fixtures(shape, session.width)[0])
+        two = session.fit(rounds_fixture(shape, least, session.width))
         if self.instrument.reads_programs:
             if self.subject.propose is not None:
                 self.proposal(session.levels(mixed))
@@ -137,7 +144,7 @@ class Exact:
             if claim == "proposal":
                 self.proposal(case)
                 return not self.session.escapes
-            group = [Reading(case, Fraction(0), self.law(case))]
+            group = [Reading(case, Fraction(0), self.law(case), drafter=self.subject.drafter)]
         if self.session.escapes:
             return False
         self.readings = group
@@ -169,7 +176,7 @@ class Exact:
         """Measure every draft of a fixture."""
         found: list[Reading] = []
         for case, weight in self.session.cases(fixture):
-            found.append(Reading(case, weight, self.law(case)))
+            found.append(Reading(case, weight, self.law(case), drafter=self.subject.drafter))
             if self.session.escapes:
                 break
         return found
@@ -178,7 +185,8 @@ class Exact:
         """Measure everything that claims about one round look at, smallest first."""
         session = self.session
         groups: Groups = []
-        todo = [session.fit(f) for f in fixtures(self.subject.shape, session.profile.thorough)]
+        shape, thorough = self.subject.shape, session.profile.thorough
+        todo = [session.fit(f) for f in fixtures(shape, thorough, session.width)]
         if not self.instrument.sees_single_draws:
             todo = [f for f in todo if f.vocab == 2 or f.gamma > 1 or "grid" not in f.name]
         for number, fixture in enumerate(todo, start=1):
@@ -190,8 +198,9 @@ class Exact:
         if not session.one_hot_target:
             session.say("near-ties and tiny masses")
             for make in (near_ties, tiny_masses):
-                for case in make(self.rule, self.subject.shape):
-                    self.readings.append(Reading(case, Fraction(0), self.law(case)))
+                for case in make(session.one_level):
+                    got, none = self.law(case), Fraction(0)
+                    self.readings.append(Reading(case, none, got, drafter=self.subject.drafter))
         return groups
 
     def _exhausted(self) -> None:
@@ -261,8 +270,7 @@ class Exact:
             text = f"{deviation.kind}, with probability {size}"
             finding = self._failure("support", deviation, severity, text)
             if edge:
-                shape = self.subject.shape
-                finding.nearest_fault = diagnose.nearest_edge(deviation, shape, self.rule)
+                finding.nearest_fault = diagnose.nearest_edge(deviation, self.subject, self.rule)
             self.session.findings.append(finding)
         if not found:
             self._pass("support", 0.0, f"{len(readings)} cases")
@@ -274,6 +282,8 @@ class Exact:
             "residual": (checks.residual, "corrects from another law than the rule's residual"),
             "bonus": (checks.bonus, "draws the bonus from another law than the target's last row"),
         }
+        if self.session.lossy:
+            tests["bonus"] = checks.bonus, "draws the bonus from another law than the rule's"
         for claim, (test, text) in tests.items():
             found = test(readings)
             wrong = [d for d in found if d.fails]
@@ -289,18 +299,39 @@ class Exact:
                 self.session.findings.append(self._failure(claim, bad, severity, text))
 
     def joint(self, groups: Groups) -> None:
-        """Over all drafts, continued by the target: the target's joint law."""
-        worst = 0.0
+        """Over all drafts, continued by the target: the target's joint law.
+
+        A rule that is lossy has a law of its own, on drafts that it does not refuse.
+        """
+        own, dtype = self.session.lossy, self.session.dtype
+        if own:
+            groups = [(f, group) for f, group in groups if all(r.defined for r in group)]
+        if not groups:
+            self._undefined("joint")
+            return
+        worst, lossy = 0.0, Fraction(0)
         for fixture, group in groups:
-            found = checks.joint(fixture, group, self.session.dtype)
+            found = checks.joint(fixture, group, dtype, own)
+            lossy = max(lossy, found.lossy)
             if found.fails:
                 self.readings = self.readings or group
-                self.session.findings.append(self._texts("joint", found))
+                failure = self._texts("joint", found)
+                if own and not any(checks.joint(f, g, dtype).fails for f, g in groups):
+                    failure.severity = "contract"
+                    failure.message += f"; {NOT_THIS_RULE}"
+                self.session.findings.append(failure)
                 return
             worst = max(worst, float(found.tv))
         calls = sum(reading.measured.calls for _, group in groups for reading in group)
         tokens = max(fixture.gamma + 1 for fixture, _ in groups)
-        self._pass("joint", worst, f"{len(groups)} pairs of models, up to {tokens} tokens", calls)
+        text = f"{len(groups)} pairs of models, up to {tokens} tokens{self._lossy(lossy)}"
+        self._pass("joint", worst, text, calls)
+
+    def _lossy(self, tv: Fraction) -> str:
+        """Return what is said of a rule that is lossy: by how much, whoever computes it."""
+        if not self.session.lossy:
+            return ""
+        return f"; {self.rule} is lossy by TV {float(tv):.6g} on its own, and held to its own law"
 
     def rounds(self, fixture: Fixture) -> None:
         """Two rounds in one program, so that whatever is carried over shows in the law."""
@@ -330,11 +361,31 @@ class Exact:
         if not got.exact:
             self._open("rounds", got)
             return
-        found = checks.fixture_texts(fixture, got.law, length, dtype, got.missed)
+        own = self._two_rounds(fixture, length) if self.session.lossy else None
+        found = checks.fixture_texts(fixture, got.law, length, dtype, got.missed, own)
         if found.fails:
-            self.session.findings.append(self._texts("rounds", found, got.calls))
+            failure = self._texts("rounds", found, got.calls)
+            if own and not checks.fixture_texts(fixture, got.law, length, dtype, got.missed).fails:
+                failure.severity = "contract"
+                failure.message += f"; {NOT_THIS_RULE}"
+            self.session.findings.append(failure)
         else:
-            self._pass("rounds", float(found.tv), f"two rounds, {length} tokens", got.calls)
+            text = f"two rounds, {length} tokens{self._lossy(found.lossy)}"
+            self._pass("rounds", float(found.tv), text, got.calls)
+
+    def _two_rounds(self, fixture: Fixture, length: int) -> dict[Any, Fraction]:
+        """Return the law of the texts of two rounds of the declared rule."""
+        assert self.rule is not None
+        dtype = self.session.dtype
+        found = output_law(
+            replace(RULES[self.rule], draft=self.subject.drafter),
+            lambda context: fixture.target(context, dtype),
+            lambda context: fixture.draft(context, dtype),
+            shape=fixture.shape,
+            length=length,
+            rounds=2,
+        )
+        return {text: as_fraction(mass) for text, mass in found.items()}
 
     def proposal(self, case: Case) -> None:
         """The q-contract, and then the joint law on the subject's own drafts."""
@@ -364,7 +415,7 @@ class Exact:
             if gap > limit:
                 self._broken(case, laws, found, limit, got.calls)
                 return
-        self._own_drafts(case, gap, got.calls)
+        self._own_drafts(case, laws, gap, got.calls)
 
     def _siblings(self, row: tuple[float, ...], count: int) -> dict[tuple[int, ...], Fraction]:
         """Return the law of the tokens that are drawn together from a declared row of q."""
@@ -397,7 +448,9 @@ class Exact:
             finding.nearest_fault = diagnose.nearest_drafter(tokens, case, limit)
         self.session.findings.append(finding)
 
-    def _own_drafts(self, case: Case, gap: float, calls: int) -> None:
+    def _own_drafts(
+        self, case: Case, laws: dict[Proposal, Fraction], gap: float, calls: int
+    ) -> None:
         """Verify what the subject itself drafted: draws of both must not be mixed up."""
 
         def program(choose: Choose, seed: int) -> Outcome:
@@ -411,14 +464,31 @@ class Exact:
         if not got.exact:
             self._open("proposal", got)
             return
-        found = checks.case_texts(case, got.law, got.missed)
+        own = self._rule_on(case, laws) if self.session.lossy else None
+        if own is None and self.session.lossy:
+            self._undefined("proposal", calls + got.calls)
+            return
+        found = checks.case_texts(case, got.law, got.missed, own)
         if found.fails:
             finding = self._texts("proposal", found, calls + got.calls)
-            finding.message = "verified on its own drafts, the joint law is not the target's"
+            whose = "the rule's own" if self.session.lossy else "the target's"
+            finding.message = f"verified on its own drafts, the joint law is not {whose}"
             self.session.findings.append(finding)
         else:
             text = f"the q-contract, and {case.gamma + 1} tokens on its own drafts"
             self._pass("proposal", max(gap, float(found.tv)), text, calls + got.calls)
+
+    def _rule_on(self, case: Case, laws: dict[Proposal, Fraction]) -> dict[Any, Fraction] | None:
+        """Return the law of the declared rule on the subject's drafts; None if it refuses some."""
+        assert self.rule is not None
+        parts = []
+        for draft, weight in laws.items():
+            own = case.with_draft(draft.tokens, draft.parents, draft.q)
+            masses = checks.rule_law(RULES[self.rule], own.root())
+            if masses is None:
+                return None
+            parts.append((masses, weight))
+        return checks.mixed(parts)
 
     def stream(self, fixture: Fixture) -> None:
         """No generator state is used twice, and two rows of a call are independent."""
@@ -483,6 +553,12 @@ class Exact:
             Finding(claim, self.rule, MEASURED, "inconclusive", message=reason, calls=got.calls)
         )
 
+    def _undefined(self, claim: str, calls: int = 0) -> None:
+        text = f"{self.rule} has no law of its own on such drafts"
+        self.session.findings.append(
+            Finding(claim, self.rule, MEASURED, "inconclusive", message=text, calls=calls)
+        )
+
     def _failure(self, claim: str, d: Deviation, severity: str, text: str) -> Finding:
         return Finding(
             claim,
@@ -503,6 +579,7 @@ class Exact:
     def _texts(self, claim: str, found: JointDeviation, calls: int = 0) -> Finding:
         at = found.first_position
         seen = f"first seen at token {at}" if at else "seen in the joint law only"
+        whose = f"not that of {self.rule}" if self.session.lossy else "not the target's"
         return Finding(
             claim,
             self.rule,
@@ -510,7 +587,7 @@ class Exact:
             "fail",
             "law",
             float(found.tv),
-            f"on {found.name}, the law is not the target's, {seen}",
+            f"on {found.name}, the law is {whose}, {seen}{self._lossy(found.lossy)}",
             found.data,
             shown(found.wanted),
             shown(found.got),

@@ -26,7 +26,7 @@ from specref.draft import Node
 from specref.gate import checks
 from specref.gate.cases import Case, rounds_fixture
 from specref.gate.cell import Cell, Measured
-from specref.gate.errors import UsageError, known_rule
+from specref.gate.errors import UsageError, gated_rule
 from specref.gate.learned import Learned
 from specref.gate.report import Report
 from specref.gate.session import Session
@@ -226,7 +226,7 @@ def decision_map(subject: Any, rule: str | None = None) -> Map:
         UsageError: an unknown subject or rule, a law that cannot be read, or more than two draws.
     """
     loaded = subject if isinstance(subject, Subject) else load(subject)
-    entry = RULES[known_rule(rule or next(iter(loaded.rules), "token"))]
+    entry = RULES[gated_rule(rule or next(iter(loaded.rules), "token"))]
     if entry.shape == "chain" and loaded.shape == "tree":
         raise UsageError(f"{loaded.spec} verifies trees, {entry.name} does not; pass a tree's rule")
     with closing(loaded):

@@ -14,7 +14,7 @@ import specref
 from specref.gate import samples
 from specref.gate.cases import Case, fixtures, sampled_fixtures
 from specref.gate.errors import UsageError, nearest, rule_names
-from specref.gate.exact import Exact, Instrument
+from specref.gate.exact import NOT_THIS_RULE, Exact, Instrument
 from specref.gate.learned import Learned
 from specref.gate.replays import read_replay
 from specref.gate.report import CLAIMS, MEASURED, Finding, Report
@@ -54,7 +54,7 @@ def check(
     report = _report(loaded, profile, seed)
     with closing(loaded):
         for rule in loaded.rules or (None,):
-            session = Session(loaded, rule, report, progress or _silent)
+            session = Session(loaded.held_to(rule), rule, report, progress or _silent)
             with states_kept():
                 try:
                     if _smoke(session):
@@ -87,7 +87,7 @@ def replay(path: str | Path, progress: Progress | None = None, *, subject: Any =
         )
     loaded = load(named)
     if rule is not None:
-        loaded = _held_to(loaded, (rule,))
+        loaded = _held_to(loaded, rule_names([rule], "rule")).held_to(rule)
     drawn = data["case"]["shape"]
     shape = "chain" if isinstance(drawn, int) else "tree" if isinstance(drawn, list) else drawn
     if shape != loaded.shape:
@@ -151,7 +151,7 @@ def _report(subject: Subject, profile: str, seed: int) -> Report:
         subject.source,
         profile,
         seed,
-        subject.drafts,
+        ", ".join(dict.fromkeys(subject.held_to(rule).drafts for rule in subject.rules or (None,))),
         versions=_versions(),
     )
 
@@ -163,12 +163,8 @@ def _held_to(subject: Subject, rules: tuple[str, ...]) -> Subject:
         raise UsageError(f"{', '.join(rules)} are for chains and for trees; gate them separately")
     if subject.rules and shapes - {subject.shape}:
         raise UsageError(f"{subject.spec} verifies {subject.shape}s, {', '.join(rules)} do not")
-    if subject.rules or not rules:
-        return replace(subject, rules=rules)
-    entry = RULES[rules[0]]
-    return replace(
-        subject, rules=rules, shape=entry.shape, drafter=entry.draft, drafts=entry.draft.__name__
-    )
+    shape = subject.shape if subject.rules or not rules else shapes.pop()
+    return replace(subject, rules=rules, shape=shape)
 
 
 def _versions() -> dict[str, str]:
@@ -183,7 +179,9 @@ def _smoke(session: Session) -> bool:
     """Whether the subject runs at all; a finding says so."""
     session.say("first calls")
     shape = session.subject.shape
-    todo = [session.fit(f) for f in (fixtures(shape, False)[0], *sampled_fixtures(shape))]
+    width = session.width
+    small, *large = fixtures(shape, False, width)[0], *sampled_fixtures(shape, width)
+    todo = [session.fit(f) for f in (small, *large)]
     for fixture in todo:
         case, _ = session.cases(fixture)[0]
         text = _trial(session, case)
@@ -228,18 +226,21 @@ def _trial(session: Session, case: Case) -> str:
 
 def _tell_contract(session: Session) -> None:
     """Call a failure "contract" where the measured law is lossless, but not that of the rule."""
-    failed = {f.claim for f in session.findings if f.verdict == "fail"}
-    lossless = any(
-        f.claim == "joint" and f.verdict == "pass" and f.depth == MEASURED for f in session.findings
-    )
-    if not lossless or failed & {"support", "rounds"}:
+    joint = next((f for f in session.findings if f.claim == "joint"), None)
+    if joint is None or joint.depth != MEASURED:
         return
-    _call_contract(session, "it is lossless, but not this rule")
+    failed = {f.claim for f in session.findings if f.severity in ("law", "crash", "edge")}
+    if joint.severity == "contract":  # of a lossy rule: its own support and rounds may differ too
+        _call_contract(session, NOT_THIS_RULE)
+    elif joint.verdict == "pass" and not failed & {"support", "rounds"}:
+        own = "its texts follow the law of the rule's, but it is not this rule"
+        _call_contract(session, own if session.lossy else NOT_THIS_RULE)
 
 
 def _call_contract(session: Session, reason: str) -> None:
+    claims = {"acceptance", "residual", "bonus"} | ({"support"} if session.lossy else set())
     for finding in session.findings:
-        if finding.severity == "law" and finding.claim in ("acceptance", "residual", "bonus"):
+        if finding.severity == "law" and finding.claim in claims:
             finding.severity = "contract"
             finding.message += f"; {reason}"
 

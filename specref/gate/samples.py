@@ -6,7 +6,6 @@ draft and outcome are independent draws from an exact law. Each claim looks at a
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import log, prod
@@ -14,18 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from specref.choice import law
-from specref.decode import target_law
+from specref.decode import complete, target_law
 from specref.dist import Law, as_fraction
-from specref.draft import Node
 from specref.gate import diagnose
 from specref.gate.cases import Case, Fixture, exact, sampled_fixtures
+from specref.gate.checks import Drafted, mixed
 from specref.gate.evidence import ALARM, Evidence, rows_needed, weigh
 from specref.gate.report import SAMPLES, Finding, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
 from specref.gate.subject import MOST_ROWS, Outcome, Problem, Proposal
-from specref.rules import RULES, Verify
 
 CONDITIONAL = ["acceptance", "residual", "bonus"]
 
@@ -33,29 +30,10 @@ FIRST_LOOK = 1 << 10
 """Rows at the first look; each look doubles them."""
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """One draft of a fixture: its case, its probability, its root with exact laws."""
-
-    case: Case
-    weight: Fraction
-    root: Node
-
-    def law(self, verify: Verify) -> dict[tuple[int, ...], Fraction]:
-        """Return the exact law of a rule on this draft."""
-        return {out: as_fraction(m) for out, m in law(lambda c: verify(self.root, c)).items()}
-
-    @property
-    def q_positive(self) -> bool:
-        """Whether q is positive at every drafted token."""
-        rows = [exact(row, self.case.dtype) for row in self.case.q]
-        drawn = zip(self.case.tokens, self.case.parents, strict=True)
-        return all(rows[parent][x] > 0 for x, parent in drawn)
-
-
 def judge(session: Session) -> list[Finding]:
     """Return the findings that samples give, one for each claim that they can settle."""
-    todo = [session.fit(fixture) for fixture in sampled_fixtures(session.subject.shape)]
+    laws = sampled_fixtures(session.subject.shape, session.width)
+    todo = [session.fit(fixture) for fixture in laws]
     session.say("streams")
     fresh = stream(session, todo[0])
     if fresh.verdict == "fail":
@@ -98,12 +76,12 @@ def _worst(found: list[Finding]) -> Finding:
     return worst
 
 
-def drawn(session: Session, fixture: Fixture) -> list[Drawn]:
-    """Return every draft of a fixture with its exact laws."""
+def drawn(session: Session, fixture: Fixture) -> list[Drafted]:
+    """Return every draft of a fixture."""
     found = []
     for case, weight in session.cases(fixture):
         case.handed.add(session.dtype)
-        found.append(Drawn(case, weight, case.root()))
+        found.append(Drafted(case, weight, drafter=session.subject.drafter))
     return found
 
 
@@ -116,9 +94,10 @@ class _Count:
         self.drafts = drawn(session, fixture)
         self.rng = np.random.default_rng(seed)
         claims = ["support", "joint"]
-        entry = RULES[session.rule] if session.rule else None
-        if entry and (not entry.drafts_from_q or all(d.q_positive for d in self.drafts)):
+        if all(draft.defined for draft in self.drafts):
             claims[1:1] = CONDITIONAL
+        elif session.lossy:
+            claims.remove("joint")  # its law is not known on all drafts
         self.views = [_View(claim, self) for claim in claims]
         self.seen: Counter[tuple[int, Outcome]] = Counter()
         self.rows = 0
@@ -157,7 +136,7 @@ class _Count:
         found = [view.finding() for view in self.views]
         if any(f.verdict == "fail" for f in found):
             roots = [draft.root for draft in self.drafts]
-            named = diagnose.likeliest(roots, self.seen, self.session.subject.shape)
+            named = diagnose.likeliest(roots, self.seen, self.session.subject)
             for finding in found:
                 if finding.verdict == "fail" and finding.severity == "law":
                     finding.nearest_fault = named
@@ -181,13 +160,14 @@ class _View:
         if self.claim == "support":
             return {"allowed": Fraction(1)}
         if self.claim == "joint":
-            length = self.count.fixture.gamma + 1
-            return {text: as_fraction(m) for text, m in target_law(self.target, length).items()}
+            start: dict[tuple[int, ...], Any] = {(): 1}
+            if self.count.session.lossy:
+                start = mixed((draft.wanted, draft.weight) for draft in self.count.drafts)
+            texts = complete(start, self.target, self.count.fixture.gamma + 1)
+            return {text: as_fraction(mass) for text, mass in texts.items()}
         out: defaultdict[Any, Fraction] = defaultdict(Fraction)
-        rule = self.count.session.rule
-        assert rule is not None
         for index, draft in enumerate(self.count.drafts):
-            for outcome, mass in draft.law(RULES[rule].verify).items():
+            for outcome, mass in draft.wanted.items():
                 out[self.see(index, outcome)] += mass * draft.weight
         return dict(out)
 
@@ -200,17 +180,12 @@ class _View:
             return outcome
         if self.claim == "joint":
             return continued(outcome, self.target, self.count.fixture.gamma + 1, self.count.rng)
-        node: Node | None = self.count.drafts[index].root
-        forbidden = False
-        for at, x in enumerate(outcome):
-            forbidden |= node is not None and node.p[x] == 0
-            if node is not None and at < len(outcome) - 1:
-                node = next((child for token, child in node.children if token == x), None)
+        draft = self.count.drafts[index]
         if self.claim == "support":
-            return "a forbidden token" if forbidden else "allowed"
+            return draft.impossible(outcome) or "allowed"
         if self.claim == "acceptance":
-            tokens = self.count.drafts[index].case.tokens
-            return f"{_listed(tokens)}: keeps {_listed(outcome[:-1])}"
+            return f"{_listed(draft.case.tokens)}: keeps {_listed(outcome[:-1])}"
+        node = draft.path(outcome[:-1])
         leaf = node is not None and not node.children
         if (self.claim == "bonus") != leaf:
             return "no bonus" if self.claim == "bonus" else "no correction"
@@ -280,6 +255,9 @@ def _proposal(session: Session, fixture: Fixture) -> Finding:
         if finding.verdict == "fail":
             finding.message = "its drafts do not follow the q that it declares"
             return finding
+    if session.lossy:  # what its own drafts should then give depends on how it drafts
+        finding.message += "; a lossy rule is held to its law on given drafts only"
+        return finding
     rows_of_p = [exact(row, case.dtype) for row in case.p]
     length = case.gamma + 1
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from specref.dist import as_fraction
-from specref.gate.cases import Case, Fixture
+from specref.gate.cases import Case, Fixture, OneLevel
 from specref.gate.errors import UsageError
 from specref.gate.report import Finding, Report
 from specref.gate.subject import Subject
@@ -100,6 +100,25 @@ class Session:
     def tests(self) -> int:
         """No run makes more tests on samples than this: what the risk of an alarm is divided by."""
         return TESTS * max(1, len(self.subject.rules))
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the rule is: it is then held to its own law, not to the target's."""
+        return self.rule is not None and not RULES[self.rule].lossless
+
+    @property
+    def width(self) -> int | None:
+        """Number of siblings, where the rule, or the drafter, is made for one number only."""
+        made = [e for e in RULES.values() if e.draft is self.subject.drafter]
+        made += [RULES[self.rule]] if self.rule else []
+        return next((entry.width for entry in made if entry.width), None)
+
+    @property
+    def one_level(self) -> OneLevel:
+        """The drafts of cases that come from no models: any, if the rule takes any."""
+        free = self.rule is not None and RULES[self.rule].any_draft
+        drafter = None if free else self.subject.drafter
+        return OneLevel(self.rule, self.subject.shape, drafter, self.width)
 
     @property
     def one_hot_target(self) -> bool:

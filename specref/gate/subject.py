@@ -12,7 +12,8 @@ A subject is a module, an object or a class with these names; there is no base c
                                             # drawn from the case's q rows, -1 pads short drafts;
                                             # a tree: (tokens, parents [n, nodes], q [n, nodes, V]),
                                             # node 0 is the root, case.q[d] the law at depth d
-    drafts = "with_replacement"             # optional: the drafts it is made for
+    drafts = "with_replacement"             # optional: the drafts it is made for, a name or a
+                                            # drafter; left out, they go with each rule
     shape = "chain"                         # optional, for a subject that declares no rule
     time_limit = 60                         # optional: seconds that one call may take
 
@@ -61,6 +62,9 @@ Not extras: with what they depend on, these packages are gigabytes, and another 
 COMMAND = "command:"
 """What stands before a program in another language, where a subject is named."""
 
+DRAFTERS = DRAFTS | {rule.draft.__name__: rule.draft for rule in RULES.values()}
+"""Drafters that have a name: those that a rule is made for among them."""
+
 MOST_ROWS = 1 << 12
 """A call is asked for no more rows: its time limit is meant for one call, not for a whole check."""
 
@@ -100,6 +104,7 @@ class Subject:
         shape: "chain" or "tree".
         drafter: makes the drafts it is tried on.
         drafts: the drafter's name, for reports.
+        chosen: whether it says itself which drafts it takes; else they go with the rule.
         call: its `sample`.
         propose: its own drafter, or None.
         time_limit: seconds that one call may take.
@@ -122,6 +127,14 @@ class Subject:
     decide: Callable[[Case, Any], Any] | None = None
     grid: int = 1 << 24
     source: str = ""
+    chosen: bool = False
+
+    def held_to(self, rule: str | None) -> "Subject":
+        """Return the subject on the drafts that a rule is made for, unless it takes its own."""
+        if rule is None or self.chosen:
+            return self
+        drafter = RULES[rule].draft
+        return replace(self, drafter=drafter, drafts=drafter.__name__)
 
     def sample(self, case: Case, n: int, seed: int) -> list[Outcome]:
         """Run n rounds; return one outcome per row, or the same `Problem` for all of them.
@@ -421,6 +434,7 @@ def wrap(found: Any, spec: str) -> Subject:
         _seconds(_own(found, "time_limit", spec, 60.0), spec),
         decide=decide if callable(decide) else None,
         grid=_grid(_own(found, "grid", spec, 1 << 24), spec),
+        chosen=_own(found, "drafts", spec) is not None,
     )
 
 
@@ -449,18 +463,18 @@ def _seconds(given: Any, spec: str) -> float:
 
 def _drafter(given: Any, rules: tuple[str, ...], spec: str) -> tuple[Drafter, str]:
     if callable(given):
-        ours = (*DRAFTS.values(), *(fault.draft for fault in FAULTS.values()))
+        ours = (*DRAFTERS.values(), *(fault.draft for fault in FAULTS.values()))
         name = str(getattr(given, "__name__", "own"))
         return (given if any(given is one for one in ours) else _guarded(given, spec)), name
     if given is None:
         drafter = RULES[rules[0]].draft if rules else DRAFTS["with_replacement"]
         return drafter, drafter.__name__
-    if not isinstance(given, str) or given not in DRAFTS:
+    if not isinstance(given, str) or given not in DRAFTERS:
         raise UsageError(
-            f"{spec}.drafts = {given!r} is unknown{nearest(str(given), DRAFTS)}; "
-            f"drafts: {', '.join(DRAFTS)}"
+            f"{spec}.drafts = {given!r} is unknown{nearest(str(given), DRAFTERS)}; "
+            f"drafts: {', '.join(DRAFTERS)}"
         )
-    return DRAFTS[given], given
+    return DRAFTERS[given], given
 
 
 def _guarded(given: Drafter, spec: str) -> Drafter:
