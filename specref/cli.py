@@ -24,6 +24,7 @@ from specref.rules import RULES
 
 if TYPE_CHECKING:
     from specref.gate.report import Report
+    from specref.logits.show import Reading
 
 PASS, FAIL, INCONCLUSIVE, USAGE, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 70, 130
 CODES = {"pass": PASS, "fail": FAIL, "inconclusive": INCONCLUSIVE}
@@ -301,6 +302,85 @@ def explain(
     except ValueError as error:
         raise UsageError(str(error)) from None
     _say(told(draft, draws))
+
+
+@app.command("law")
+def law_of(
+    logits: Annotated[
+        str | None, typer.Option(help="One per token, 2,1,-inf; or shipped, on which presets part.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Exponentials of logits instead, 4,2,1/3.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Whose reading: see --compare.")] = "transformers",
+    compare: Annotated[bool, typer.Option("--compare", help="Show what each makes of it.")] = False,
+    temperature: Annotated[str, typer.Option(help="0 is greedy.")] = "1",
+    top_k: Annotated[int | None, typer.Option(help="Keep the K likeliest.")] = None,
+    top_p: Annotated[str, typer.Option(help="Keep the likeliest up to a mass.")] = "1",
+    min_p: Annotated[str, typer.Option(help="Keep this share of the largest mass.")] = "0",
+    typical_p: Annotated[str, typer.Option(help="Keep the most typical up to a mass.")] = "1",
+    epsilon: Annotated[str, typer.Option(help="Keep at least this mass.")] = "0",
+    eta: Annotated[str, typer.Option(help="The same, lowered by the entropy.")] = "0",
+    top_n_sigma: Annotated[str, typer.Option(help="Keep logits near the largest.")] = "0",
+    repetition_penalty: Annotated[str, typer.Option(help="For tokens that came.")] = "1",
+    presence_penalty: Annotated[str, typer.Option(help="For tokens that came.")] = "0",
+    frequency_penalty: Annotated[str, typer.Option(help="For each time they came.")] = "0",
+    prompt: Annotated[str, typer.Option(help="Tokens that came before, 0,2.")] = "",
+    output: Annotated[str, typer.Option(help="Tokens that were emitted, 1,1.")] = "",
+) -> None:
+    """Print the law of the next token that a request asks for, exactly, as a library reads it."""
+    from specref.logits import Parameters, Undecided, law, parting, show
+    from specref.logits import weights as logarithms
+
+    if (logits is None) == (weights is None):
+        raise UsageError("pass either --logits 2,1,0 or --weights 4,2,1")
+    try:
+        if logits == "shipped":
+            row: Sequence[Any] = parting.SHIPPED
+        else:
+            row = logits.split(",") if logits else logarithms((weights or "").split(","))
+        asked = Parameters(
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p,
+            epsilon=epsilon, eta=eta, top_n_sigma=top_n_sigma,
+            repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+        )  # fmt: skip
+        before, after = _tokens("--prompt", prompt), _tokens("--output", output)
+        if compare:
+            _compare_presets(show.readings(row, asked, prompt=before, output=after))
+            return
+        found = law(row, asked, preset, prompt=before, output=after, digits=show.DIGITS + 1)
+    except (ValueError, ImportError) as error:
+        raise UsageError(str(error)) from None
+    except Undecided as error:
+        _complain(str(error))
+        raise typer.Exit(INCONCLUSIVE) from None
+    rows = show.runs([[mass] for mass in show.masses(found)])
+    _table(("token", "mass"), [(tokens, *cells) for tokens, cells in rows])
+
+
+def _tokens(option: str, text: str) -> list[int]:
+    """Read a list of tokens; nothing is an empty one."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"{option} {text} is not a list of tokens, 0,2")
+    return [int(part) for part in parts]
+
+
+def _compare_presets(found: Sequence["Reading"]) -> None:
+    """Print the laws that presets read, and mark the tokens on which they part."""
+    from specref.logits.show import beside, runs
+
+    letters = [chr(ord("A") + at) for at in range(len(found))]
+    read = [one for one in found if one.row is not None]
+    if read:
+        rows = [(tokens, *cells) for tokens, cells in runs(beside(found))]
+        _table(("token", *letters[: len(read)], "part"), rows)
+    for letter, one in zip(letters, read, strict=False):
+        _say(f"{letter}  {', '.join(one.presets)}")
+    for one in found:
+        if one.row is None:
+            _say(f"-  {one.error}")
 
 
 @app.command("rules")

@@ -34,8 +34,12 @@ def test_the_reference_block_runs() -> None:
     exec(block("import specref"), {})
 
 
-def test_the_comparison_that_it_shows_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    (shown,) = re.findall(r"^\$ specref (compare .*)\n((?:.+\n)+?)```", TEXT, re.MULTILINE)
+@pytest.mark.parametrize("command", ["compare", "law"])
+def test_the_tables_that_it_shows_are_printed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pattern = rf"^\$ specref ({command} .*)\n((?:.+\n)+?)```"
+    (shown,) = re.findall(pattern, TEXT, re.MULTILINE)
     with pytest.raises(SystemExit) as left:
         cli.main(shlex.split(shown[0]))
     assert left.value.code == cli.PASS
