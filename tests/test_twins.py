@@ -32,7 +32,7 @@ LEARNED = ("numpy_clock", "python_random", "seeds_from_a_seed")
 """Twins that answer for one row at a time, thousands of times."""
 
 
-def few(shape, thorough=False):
+def few(shape, *_):
     """Return the only fixture there is time for."""
     return [Fixture("mixed", P, Q, 2 if shape == "chain" else (2,))]
 
@@ -50,12 +50,12 @@ def test_a_twin_gets_its_verdict(name, monkeypatch):
     quick = replace(PROFILES["quick"], audit_rows=1 << 10, audit_calls=1 << 5, tv=0.2)
     monkeypatch.setitem(PROFILES, "quick", replace(quick, probes=1 << 7, runs=6_000))
     slow = twin.propose or name in LEARNED
-    made = (lambda shape, _=False: [pair(shape, 2)]) if slow else few
+    made = (lambda shape, *_: [pair(shape, 2)]) if slow else few
     monkeypatch.setattr(exact, "fixtures", made)
     for module in (exact, samples):
         monkeypatch.setattr(module, "sampled_fixtures", made)
     monkeypatch.setattr(samples, "CALLS", 32)
-    monkeypatch.setattr(exact, "rounds_fixture", lambda shape, _: pair(shape))
+    monkeypatch.setattr(exact, "rounds_fixture", lambda shape, *_: pair(shape))
     monkeypatch.setattr(exact, "near_ties", lambda *_: ())
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     report = check(twin)
