@@ -17,8 +17,8 @@ from specref.faults.proposals import unlikely_draft_dropped
 from specref.rules import RULES
 from specref.rules.coupled import target_given_draft
 from specref.rules.hierarchical import hierarchical
-from tests.fixtures import C4
-from tests.test_rules import (
+from tests.fixtures import (
+    C4,
     GRID,
     P3,
     P4,

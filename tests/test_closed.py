@@ -9,21 +9,8 @@ from specref.closed import CLOSED, round_law
 from specref.decode import round_law as enumerated
 from specref.dist import is_exact, normalise
 from specref.rules import RULES
-from tests.fixtures import C4
-from tests.test_rules import (
-    GRID,
-    P3,
-    P4,
-    Q3,
-    Q4,
-    SHARP3,
-    SHARP4,
-    WALKS_TREES,
-    models,
-    same,
-    target_of,
-    targets,
-)
+from tests.fixtures import C4, GRID, P3, P4, Q3, Q4, SHARP3, SHARP4, models, same
+from tests.test_rules import WALKS_TREES, target_of, targets
 from tests.test_structure import EDGES
 
 # Examples by shape; a bushy tree of drawn siblings has thousands of drafts.

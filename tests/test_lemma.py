@@ -25,8 +25,7 @@ from specref.lemma import (
     refused,
 )
 from specref.rules import RULES
-from tests.fixtures import C4, tenths
-from tests.test_rules import P3, P4, Q3, Q4, SHARP3, SHARP4, after, drafts, models, same
+from tests.fixtures import C4, P3, P4, Q3, Q4, SHARP3, SHARP4, after, drafts, models, same, tenths
 
 B = same(tenths(5, 3, 2)), same(tenths(2, 2, 6))
 

@@ -37,8 +37,7 @@ from specref.oracle import hits, lengths, non_anticipating, optimal_length, path
 from specref.rules import RULES
 from specref.rules.importance import by_ratio, importance
 from specref.transport import independent, optimum
-from tests.fixtures import C4, tenths
-from tests.test_rules import P3, Q3, models, same
+from tests.fixtures import C4, P3, Q3, models, same, tenths
 
 A = same((F(1, 2), F(1, 3), F(1, 6))), same((F(1, 6), F(1, 3), F(1, 2)))
 B = same(tenths(5, 3, 2)), same(tenths(2, 2, 6))

@@ -8,15 +8,31 @@ from fractions import Fraction as F
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from specref.choice import Trace, Uniforms, law
 from specref.decode import deviation, round_law, target_law, verify
 from specref.dist import as_law, excess, normalise, rational, tv
 from specref.draft import DRAFTS, Node, chain, flat, likeliest, nodes, tree, with_replacement
-from specref.model import Table
 from specref.rules import RULES
-from tests.fixtures import C4
+from tests.fixtures import (
+    C4,
+    GRID,
+    P3,
+    P4,
+    Q3,
+    Q4,
+    SHARP3,
+    SHARP4,
+    TOY2,
+    A,
+    B,
+    after,
+    drafts,
+    expected_accepted,
+    grid,
+    models,
+    same,
+)
 
 TINY = rational(1, 10**30)
 WALKS_TREES = [*(name for name, rule in RULES.items() if rule.shape == "tree"), "match", "greedy"]
@@ -44,15 +60,6 @@ def shape_of(name, chain_depth=1, widths=(2,)):
     return widths if width is None else (width,) * len(widths)
 
 
-def grid(vocab, parts):
-    """Return every law over `vocab` tokens whose masses are multiples of 1/parts."""
-    return [
-        as_law([F(count, parts) for count in counts])
-        for counts in itertools.product(range(parts + 1), repeat=vocab)
-        if sum(counts) == parts
-    ]
-
-
 def one_hot(vocab):
     return [as_law([int(x == y) for x in range(vocab)]) for y in range(vocab)]
 
@@ -62,51 +69,7 @@ def targets(name, laws):
     return [p for p in laws if max(p) == 1] if RULES[name].one_hot_target else laws
 
 
-GRID = grid(3, 4)
 POSITIVE = [law_ for law_ in grid(3, 6) if min(law_) > 0 and len(set(law_)) == 3]
-
-
-def same(row):
-    """Return the model that gives one law after every context."""
-    return lambda context: row
-
-
-def expected_accepted(rule, p, q, shape):
-    """Return E[tau], the mean number of accepted tokens, for laws that ignore the context."""
-    out = round_law(RULES[rule] if isinstance(rule, str) else rule, same(p), same(q), shape)
-    return sum((len(text) - 1) * mass for text, mass in out.items())
-
-
-def drafts(rule, p, q, shape):
-    """Return every draft that the drafter of a rule can propose, as (root, its probability)."""
-    roots = {}
-
-    def program(choose):
-        root = rule.draft(p, q, shape, choose, ())
-        roots[flat(root)] = root
-        return flat(root)
-
-    return [(roots[key], mass) for key, mass in law(program).items()]
-
-
-def after(rule, root):
-    """Return the exact law of the emitted tokens, given the draft."""
-    return law(lambda choose: rule.verify(root, choose))
-
-
-def model(*rows):
-    """Return a model that looks at the last token: first the root's row, then one per token."""
-    contexts = [(), *((x,) for x in range(len(rows) - 1))]
-    return Table({c: normalise(row) for c, row in zip(contexts, rows, strict=True)}, order=1)
-
-
-# Contexts matter, no law has ties, no two rows are equal; tokens of mass 0 on either side.
-P3 = model((5, 3, 2), (1, 4, 7), (6, 0, 1), (2, 9, 1))
-Q3 = model((2, 1, 5), (3, 5, 0), (1, 2, 5), (7, 1, 2))
-P4 = model((4, 3, 2, 1), (1, 4, 2, 3), (3, 1, 5, 0), (2, 4, 1, 6), (5, 1, 3, 2))
-Q4 = model((1, 2, 3, 6), (3, 2, 4, 1), (1, 5, 2, 0), (4, 3, 2, 1), (2, 4, 1, 3))
-SHARP3 = model((1, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))
-SHARP4 = model((1, 0, 0, 0), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 1))
 
 
 def target_of(name, sharp, soft):
@@ -143,15 +106,6 @@ def test_a_rule_declared_lossy_is_lossy_somewhere_on_the_grid():
             deviation(name, same(p), same(q), shape=shape_of(name), length=2) > 0
             for p, q in itertools.product(targets(name, GRID), GRID)
         ), name
-
-
-def models(vocab, sharp=False):
-    """Generate models that look at the last token; zeros are common."""
-    if sharp:
-        row = st.integers(0, vocab - 1).map(lambda y: tuple(int(x == y) for x in range(vocab)))
-    else:
-        row = st.tuples(*[st.integers(0, 6)] * vocab).filter(any)
-    return st.tuples(*[row] * (vocab + 1)).map(lambda rows: model(*rows))
 
 
 # Examples by shape: bushy trees of sampled siblings cost a second each.
@@ -618,11 +572,6 @@ def test_worked_example_after_three_acceptances_the_target_draws_the_bonus():
     assert done.emitted == (0, 2, 1, 2)
     assert done.accepted == 3
     assert steps(done)[2:] == [("flip", (1,), True, 3), ("choose", (0, 0, 1), 2, None)]
-
-
-A = normalise([3, 2, 1]), normalise([1, 2, 3])
-B = normalise([5, 3, 2]), normalise([1, 1, 3])
-TOY2 = normalise([1, 2]), normalise([2, 1])
 
 
 def coin_pair(tenths):

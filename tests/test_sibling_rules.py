@@ -19,7 +19,7 @@ from specref.rules.k_seq import PARTS, k_seq, smallest_rho
 from specref.rules.nested_transport import nested_transport
 from specref.rules.transport import transport
 from specref.transport import distinct, independent, optimum
-from tests.test_rules import GRID, P3, P4, Q3, Q4, TOY2, A, B, after, expected_accepted, same
+from tests.fixtures import GRID, P3, P4, Q3, Q4, TOY2, A, B, after, expected_accepted, same
 from tests.test_transport import pairs_of_laws
 
 LOOKUP = replace(RULES["target_only"], draft=with_replacement)

@@ -19,7 +19,7 @@ from specref.transport import (
     optimum_by_lp,
     plan,
 )
-from tests.test_rules import GRID, A, B
+from tests.fixtures import GRID, A, B
 
 
 def subsets(tokens):

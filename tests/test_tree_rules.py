@@ -33,8 +33,8 @@ from specref.rules.heterogeneous import heterogeneous
 from specref.rules.nested_transport import nested_transport
 from specref.rules.transport import transport
 from specref.transport import distinct, independent
-from tests.fixtures import C4
-from tests.test_rules import (
+from tests.fixtures import (
+    C4,
     GRID,
     P3,
     P4,
