@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ from specref.logits import (
 from specref.logits.balls import arithmetic
 from specref.logits.row import Row
 from specref.logits.score import Score, logarithm
+
+if not find_spec("flint") and not find_spec("mpmath"):
+    pytest.skip("python-flint or mpmath is not installed", allow_module_level=True)
+
+needs_transformers = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("transformers")), reason="transformers is not installed"
+)
 
 CONVENTIONS = Path(__file__).parent.parent.joinpath("CONVENTIONS.md").read_text(encoding="utf-8")
 TINY = Fraction(1, 10**9)
@@ -186,6 +194,7 @@ def alike(logits, there, exact):
     return sorted(logits[x] for x in there) == sorted(logits[x] for x in exact)
 
 
+@needs_transformers
 @pytest.mark.parametrize("seed", range(150))
 def test_the_processors_of_transformers_agree(seed):
     draw = random.Random(seed)
@@ -209,6 +218,7 @@ def test_the_processors_of_transformers_agree(seed):
             assert float(least) - 1e-12 <= got <= float(most) + 1e-12
 
 
+@needs_transformers
 @pytest.mark.parametrize(
     ("row", "ask"),
     [
@@ -224,6 +234,7 @@ def test_where_float64_is_exact_transformers_has_the_same_boundary(row, ask):
     assert real(row, ask)[0] == kept(row, **ask)
 
 
+@needs_transformers
 def test_a_vocabulary_of_128k_agrees_with_transformers():
     torch = pytest.importorskip("torch")
     made = torch.Generator().manual_seed(1)
@@ -235,6 +246,7 @@ def test_a_vocabulary_of_128k_agrees_with_transformers():
         assert 1 < len(there) < 100_000
 
 
+@needs_transformers
 def test_the_repetition_penalty_of_transformers_agrees():
     logits, context = [1.5, -0.5, 0.0, 0.75], [0, 1, 1, 2]
     _, probabilities = real(logits, {"repetition_penalty": 1.5}, context)
