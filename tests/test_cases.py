@@ -23,7 +23,6 @@ from specref.gate.cases import (
     sampled_fixtures,
     tiny_masses,
 )
-from specref.gate.subject import DRAFTERS
 
 MIXED = next(f for f in fixtures("chain", False) if f.name == "mixed")
 TREE = next(f for f in fixtures("tree", False) if f.name == "pair, two levels")
@@ -130,10 +129,10 @@ def test_near_ties_are_neighbours_and_some_leave_no_residual(shape):
     assert all(case.q[0][case.tokens[0]] == 2.0**-26 for case in tiny_masses(drafts))
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", DRAFTS)
 def test_cases_of_their_own_are_drafts_that_the_drafter_makes(name):
     """Their chance is that of the draft: of one level, that of all the drafter can make."""
-    drafter = DRAFTERS[name]
+    drafter = DRAFTS[name]
     drafts = OneLevel(None, "tree", drafter, 2)
     found = [*near_ties(drafts), *tiny_masses(drafts)]
     assert found

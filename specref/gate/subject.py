@@ -62,9 +62,6 @@ Not extras: with what they depend on, these packages are gigabytes, and another 
 COMMAND = "command:"
 """What stands before a program in another language, where a subject is named."""
 
-DRAFTERS = DRAFTS | {rule.draft.__name__: rule.draft for rule in RULES.values()}
-"""Drafters that have a name: those that a rule is made for among them."""
-
 MOST_ROWS = 1 << 12
 """A call is asked for no more rows: its time limit is meant for one call, not for a whole check."""
 
@@ -463,18 +460,18 @@ def _seconds(given: Any, spec: str) -> float:
 
 def _drafter(given: Any, rules: tuple[str, ...], spec: str) -> tuple[Drafter, str]:
     if callable(given):
-        ours = (*DRAFTERS.values(), *(fault.draft for fault in FAULTS.values()))
+        ours = (*DRAFTS.values(), *(fault.draft for fault in FAULTS.values()))
         name = str(getattr(given, "__name__", "own"))
         return (given if any(given is one for one in ours) else _guarded(given, spec)), name
     if given is None:
         drafter = RULES[rules[0]].draft if rules else DRAFTS["with_replacement"]
         return drafter, drafter.__name__
-    if not isinstance(given, str) or given not in DRAFTERS:
+    if not isinstance(given, str) or given not in DRAFTS:
         raise UsageError(
-            f"{spec}.drafts = {given!r} is unknown{nearest(str(given), DRAFTERS)}; "
-            f"drafts: {', '.join(DRAFTERS)}"
+            f"{spec}.drafts = {given!r} is unknown{nearest(str(given), DRAFTS)}; "
+            f"drafts: {', '.join(DRAFTS)}"
         )
-    return DRAFTERS[given], given
+    return DRAFTS[given], given
 
 
 def _guarded(given: Drafter, spec: str) -> Drafter:

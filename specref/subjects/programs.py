@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from specref.dist import Number
-from specref.draft import Drafter, flat
+from specref.draft import DRAFTS, Drafter, flat
 from specref.faults import FAULTS, Fault
 from specref.gate.cases import Case, exact
 from specref.gate.errors import gated_rule
-from specref.gate.subject import DRAFTERS
 from specref.rules import RULES, Verify
 
 
@@ -188,7 +187,7 @@ def of_rule(
 ) -> Program:
     """Return a rule as a subject, on its own drafts or others."""
     rule = RULES[gated_rule(name)]
-    drafter = DRAFTERS[drafts] if drafts else rule.draft
+    drafter = DRAFTS[drafts] if drafts else rule.draft
     return Program(name, (name,) if declares else (), rule.verify, drafter, rule.shape, choices)
 
 
