@@ -13,12 +13,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from specref.choice import Enumerate, Seeded, Trace, Uniforms, law
-    from specref.decode import deviation, lossless, verify
+    from specref.decode import deviation, lossless
     from specref.dist import excess, normalise, tv
     from specref.draft import Node
     from specref.faults import FAULTS
     from specref.model import NGram, Table
     from specref.rules import RULES
+    from specref.sampler import generate, verify
 
 _HOME = {
     "Enumerate": "choice",
@@ -32,11 +33,12 @@ _HOME = {
     "Uniforms": "choice",
     "deviation": "decode",
     "excess": "dist",
+    "generate": "sampler",
     "law": "choice",
     "lossless": "decode",
     "normalise": "dist",
     "tv": "dist",
-    "verify": "decode",
+    "verify": "sampler",
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "Uniforms",
     "deviation",
     "excess",
+    "generate",
     "law",
     "lossless",
     "normalise",

@@ -1,81 +1,269 @@
-"""Many rounds: decoding programs, their exact laws, and the theorem every lossless rule satisfies.
+"""Many rounds: the decoding loop, its exact laws, and the theorem every lossless rule satisfies.
 
 *Lossless*: draft, verify, let the target continue; the joint law of the first n tokens equals the
-target's own joint law, for every n and any number of rounds.
+target's own joint law, for every n and any number of rounds, with stops as the target alone would
+have them.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
+from functools import lru_cache
+from typing import TypeAlias
 
-from specref.choice import Choose, Seeded, Trace, Uniforms, at_start, law
-from specref.dist import (
-    Law,
-    Number,
-    as_fraction,
-    entries,
-    exact_row,
-    integers,
-    normalise,
-    rational,
-    tv,
-    whole,
-)
-from specref.draft import Node, Shape, tree, widths_of, without_replacement
+from specref.choice import Choose, at_start, law
+from specref.dist import Number, as_fraction, tv, whole
+from specref.draft import Node, Shape, depth, widths_of
 from specref.model import Context, Model, exact_model, exact_pair
 from specref.rules import RULES, Rule
+from specref.stops import Stops, Text, as_stops, finite
 
-Text = tuple[int, ...]
+Drafting: TypeAlias = Shape | Callable[[Text], Shape]
+"""The shape of every draft, or a function from the emitted text to the shape of the next one."""
+
+Loop: TypeAlias = Callable[..., Text]
+"""A program with the arguments of `decode`."""
 
 
 def decode(
-    rule: Rule, p: Model, q: Model, shape: Shape, length: int, choose: Choose, context: Context = ()
+    rule: str | Rule,
+    p: Model,
+    q: Model,
+    shape: Drafting,
+    stops: Stops | int,
+    choose: Choose,
+    context: Context = (),
 ) -> Text:
-    """Draft and verify until at least `length` tokens are emitted; return the first `length`.
+    """Draft and verify, round by round, until the text is finished; return the text.
 
     This is the loop itself, a program like any rule: `law` enumerates it, `Seeded` runs it, each
     round from its own start (the length of context and text before it).
+
+    Args:
+        rule: a name in `RULES` or a `Rule`.
+        p, q: target and draft.
+        shape: depth of a chain, or widths of a tree, or a function from the emitted text to either:
+            it is asked before anything is drafted. Drafts that could not be emitted within
+            `max_tokens` are not drawn; a round without drafts is one draw from the target.
+        stops: when the text is finished; a number is a limit alone.
+        choose: the reading.
+        context: what stands before the text.
+
+    >>> from specref.choice import Seeded
+    >>> from specref.model import Table
+    >>> p = Table({(): ["1/2", "3/10", "1/5"]}, order=0)
+    >>> q = Table({(): ["1/5", "3/5", "1/5"]}, order=0)
+    >>> decode("token", p, q, 2, Stops(max_tokens=9, eos=2), Seeded(1))
+    (0, 2)
+
+    Raises:
+        KeyError: an unknown rule.
+        ValueError: a shape that the rule is not made for, or what `Stops.asked` refuses.
     """
     text: Text = ()
-    while len(text) < length:
-        here = tuple(context) + text
-        draws = at_start(choose, len(here))
-        text += rule.verify(rule.draft(p, q, shape, draws, here), draws)
-    return text[:length]
+    for _, _, grown in rounds(rule, p, q, shape, stops, choose, context):
+        text = grown
+    return text
 
 
-def target_law(p: Model, length: int, context: Context = ()) -> dict[Text, Number]:
-    """Return the target's own joint law of the next `length` tokens."""
-    return complete({(): 1}, p, length, context)
+def rounds(
+    rule: str | Rule,
+    p: Model,
+    q: Model,
+    shape: Drafting,
+    stops: Stops | int,
+    choose: Choose,
+    context: Context = (),
+) -> Iterator[tuple[Node, Text, Text]]:
+    """Yield every round of `decode`: its draft, what the rule emitted, and the text, cut, after it.
+
+    Arguments and errors are those of `decode`.
+    """
+    entry, ends, start = find_rule(rule), as_stops(stops), tuple(context)
+    text: Text = ()
+    while not ends.over(text):
+        root, out = one_round(entry, p, q, shape, ends, choose, start, text)
+        text = ends.cut(text + out, begun=len(text))
+        yield root, out, text
+
+
+def one_round(
+    rule: Rule,
+    p: Model,
+    q: Model,
+    shape: Drafting,
+    stops: Stops,
+    choose: Choose,
+    context: Context,
+    text: Text,
+) -> tuple[Node, Text]:
+    """Draft and verify once behind an unfinished text; return the draft and what is emitted.
+
+    What is emitted may reach behind an end; see `Stops.ended` for what stands there. Arguments and
+    errors are those of `decode`.
+    """
+    here = (*context, *text)
+    widths = within(shape(text) if callable(shape) else shape, stops.left(text))
+    check_shape(rule, widths)
+    target = stops.ended(stops.asked(p, context), context, len(text))
+    # Behind the last draft nothing is proposed: without drafts no rule reads a draft law.
+    draft = stops.ended(q, context, len(text)) if depth(widths) else target
+    draws = at_start(choose, len(here))
+    root = rule.draft(target, draft, widths, draws, here)
+    return root, rule.verify(root, draws)
+
+
+def within(shape: Shape, left: int | None) -> Shape:
+    """Return a shape cut to what may still be emitted: g drafts emit up to g + 1 tokens.
+
+    Args:
+        shape: depth of a chain, or widths of a tree.
+        left: tokens that may be emitted, at least 1; None for no limit.
+
+    >>> within(4, 3), within((2, 2), 2), within(4, None)
+    (2, (2,), 4)
+    """
+    if isinstance(shape, Iterable):
+        widths = widths_of(shape)
+        return widths if left is None else widths[: left - 1]
+    levels = whole(shape, "shape", "pass a depth >= 0, or a tuple of widths >= 1", 0)
+    return levels if left is None else min(levels, left - 1)
+
+
+def target_law(p: Model, stops: Stops | int, context: Context = ()) -> dict[Text, Number]:
+    """Return the law of plain decoding: the target draws every token of the text itself.
+
+    Args:
+        p: target.
+        stops: when a text is finished; a number is a limit alone.
+        context: what stands before the text.
+
+    >>> from specref.model import Table
+    >>> p = Table({(): ["1/2", "1/2"]}, order=0)
+    >>> for text, mass in target_law(p, Stops(max_tokens=2, eos=1)).items():
+    ...     print(text, mass)
+    (1,) 1/2
+    (0, 0) 1/4
+    (0, 1) 1/4
+    """
+    return complete({(): 1}, p, stops, context)
 
 
 def complete(
-    emitted: dict[Text, Number], p: Model, length: int, context: Context = ()
+    emitted: dict[Text, Number], p: Model, stops: Stops | int, context: Context = ()
 ) -> dict[Text, Number]:
-    """Let the target continue every emitted text to `length` tokens; longer ones are cut there.
+    """Let the target continue every emitted text until it is finished; longer ones are cut.
 
     Args:
         emitted: mass by emitted text; any number of tokens each.
         p: target.
-        length: tokens to compare.
+        stops: when a text is finished; a number of tokens is a limit alone.
         context: what stood before the emitted text.
 
     >>> from fractions import Fraction
     >>> half = Fraction(1, 2)
     >>> complete({(0,): half, (1, 1): half}, lambda context: (half, half), 2)
     {(1, 1): Fraction(1, 2), (0, 0): Fraction(1, 4), (0, 1): Fraction(1, 4)}
+
+    Raises:
+        ValueError: stops without a limit, or what `Stops.asked` refuses.
     """
-    out: defaultdict[Text, Number] = defaultdict(int)
+    ends = finite(stops)
+    target = ends.asked(p, context)
+
+    def one_token(text: Text) -> Iterable[tuple[Text, Number]]:
+        return [((x,), chance) for x, chance in enumerate(target((*context, *text))) if chance > 0]
+
+    return _grown(emitted, ends, one_token)
+
+
+def sequence_law(
+    rule: str | Rule,
+    p: Model,
+    q: Model,
+    shape: Drafting,
+    stops: Stops | int,
+    context: Context = (),
+    *,
+    loop: Loop = decode,
+) -> dict[Text, Number]:
+    """Return the exact law of whole sequences that a decoding loop emits.
+
+    The rounds of `decode` are composed text by text: a round sees the text so far and nothing else
+    of the rounds before it. Any other loop is enumerated whole, with all choices of all rounds. It
+    is made of the numbers that the models return, as `round_law`.
+
+    Args:
+        rule, p, q, shape, stops, context: as for `decode`.
+        loop: another loop; it is given a `Rule` and `Stops`.
+
+    >>> from specref.model import Table
+    >>> p, q = (Table({(): row}, order=0) for row in (["1/2", "1/2"], ["1/4", "3/4"]))
+    >>> stops = Stops(max_tokens=4, eos=1)
+    >>> sequence_law("token", p, q, 2, stops) == target_law(p, stops)
+    True
+
+    Raises:
+        KeyError: an unknown rule.
+        ValueError: stops without a limit, a shape that the rule is not made for, or what
+            `Stops.asked` refuses.
+    """
+    entry, ends, start = find_rule(rule), finite(stops), tuple(context)
+    target, draft = remembered(p, "p"), remembered(q, "q")
+    if loop is not decode:
+        return law(lambda choose: loop(entry, target, draft, shape, ends, choose, start))
+
+    def next_round(text: Text) -> Iterable[tuple[Text, Number]]:
+        def program(choose: Choose) -> Text:
+            return one_round(entry, target, draft, shape, ends, choose, start, text)[1]
+
+        return law(program).items()
+
+    return _grown({(): 1}, ends, next_round)
+
+
+def _grown(
+    emitted: dict[Text, Number],
+    stops: Stops,
+    step: Callable[[Text], Iterable[tuple[Text, Number]]],
+) -> dict[Text, Number]:
+    """Let every text grow by steps until it is finished.
+
+    Args:
+        emitted: mass by text.
+        stops: with a limit.
+        step: from an unfinished text to (tokens behind it, at least one; their chance).
+    """
+    assert stops.max_tokens is not None
+    done: defaultdict[Text, Number] = defaultdict(int)
+    # By length, shortest first: a step adds tokens, so each text is met once, with all its mass.
+    live: list[defaultdict[Text, Number]] = [defaultdict(int) for _ in range(stops.max_tokens)]
+
+    def add(text: Text, mass: Number, begun: int) -> None:
+        end = stops.end(text, begun)
+        if end is None:
+            live[len(text)][text] += mass
+        else:
+            done[text[:end]] += mass
+
     for text, mass in emitted.items():
-        out[text[:length]] += mass
-    for short in range(length):
-        for text in [text for text in out if len(text) == short]:
-            mass = out.pop(text)
-            for x, chance in enumerate(p((*context, *text))):
-                if chance > 0:
-                    out[(*text, x)] += mass * chance
-    return dict(out)
+        add(text, mass, 0)
+    for short, texts in enumerate(live):
+        for text, mass in texts.items():
+            for more, chance in step(text):
+                add(text + more, mass * chance, short)
+    return dict(done)
+
+
+def remembered(model: Model, name: str) -> Model:
+    """Return `model` with its latest laws remembered by context.
+
+    Raises:
+        ValueError: no model; `name` says whose.
+    """
+    if not callable(model):
+        raise ValueError(f"{name} = {model!r} is no model; pass a callable from a context to a law")
+    return lru_cache(maxsize=4096)(model)
 
 
 def round_law(
@@ -164,8 +352,8 @@ def deviation(
     return as_fraction(tv(live, target_law(asked, length)))
 
 
-def check_shape(rule: Rule, shape: Shape) -> None:
-    """Refuse a shape of drafts that a rule is not made for.
+def check_shape(rule: Rule, shape: Shape, name: str = "shape") -> None:
+    """Refuse a shape of drafts that a rule is not made for; `name` is what the caller calls it.
 
     Raises:
         ValueError: what the rule is made for.
@@ -173,12 +361,12 @@ def check_shape(rule: Rule, shape: Shape) -> None:
     widths = widths_of(shape)
     if rule.shape == "chain" and not rule.any_draft and max(widths, default=1) > 1:
         raise ValueError(
-            f"shape = {shape!r} is a tree, but {rule.name} verifies chains; pass a depth, or take "
+            f"{name} = {shape!r} is a tree, but {rule.name} verifies chains; pass a depth, or take "
             f"a tree rule: {', '.join(n for n, rule in RULES.items() if rule.shape == 'tree')}"
         )
     if rule.width is not None and max(widths, default=1) > rule.width:
         raise ValueError(
-            f"shape = {shape!r}, but {rule.name} verifies {rule.width} siblings at a node, or "
+            f"{name} = {shape!r}, but {rule.name} verifies {rule.width} siblings at a node, or "
             f"fewer; pass widths up to {rule.width}"
         )
 
@@ -197,110 +385,3 @@ def find_rule(rule: str | Rule) -> Rule:
     if not isinstance(rule, str) or rule not in RULES:
         raise KeyError(f"there is no rule {rule!r}; rules are {', '.join(RULES)}")
     return RULES[rule]
-
-
-class Round(NamedTuple):
-    """What one round did: emitted tokens, how many of them were drafted, and each step taken."""
-
-    emitted: Text
-    accepted: int
-    root: Node
-    trace: Trace
-
-
-def verify(
-    rule: str | Rule,
-    p_rows: Sequence[Sequence[Number]],
-    q_rows: Sequence[Sequence[Number]],
-    drafts: Sequence[int],
-    parents: Sequence[int] | None = None,
-    *,
-    uniforms: Sequence[Number] | None = None,
-    seed: int | None = None,
-    start: int = 0,
-) -> Round:
-    """Run one round of a rule on given laws and drafts: the importable reference sampler.
-
-    Args:
-        rule: a name in `RULES` or a `Rule`.
-        p_rows: target laws [drafts + 1][V], row 0 at the root; numbers, "3/10" or floats.
-            Floats count at their exact binary value, and each row is divided by its exact sum,
-            which must lie within 2^-7 of one (what a bfloat16 softmax can be off).
-        q_rows: draft laws, one row per node that has children: [drafts + 1][V], and a chain may
-            leave out the last.
-        drafts: tokens of the nodes 1, 2, ...
-        parents: index of each node's parent (0 is the root); left out for a chain.
-        uniforms: [drafts + 1] draws in [0, 1): the coin of each drafted node, then the terminal.
-        seed, start: instead of `uniforms`, draws addressed by a seed and the start of the round.
-
-    >>> p, q = ["1/2", "3/10", "1/5"], ["3/5", "1/10", "3/10"]
-    >>> verify("token", [p] * 4, [q] * 3, [0, 2, 1], uniforms=[0.7, 0.9, 0.2, 0.2]).emitted
-    (0, 1)
-
-    Raises:
-        KeyError: an unknown rule.
-        ValueError: rows that are no laws, sizes that do not fit, tokens outside the vocabulary, a
-            draft law that is zero at a token drafted from it, equal siblings for a rule whose
-            siblings are drawn without replacement, or not exactly one source of draws.
-    """
-    entry = find_rule(rule)
-    drafts = integers(drafts, "drafts")
-    up = list(range(len(drafts))) if parents is None else integers(parents, "parents")
-    is_chain = up == list(range(len(drafts)))
-    laws = [_row(row, f"p_rows[{at}]") for at, row in enumerate(entries(p_rows, "p_rows"))]
-    if not laws:
-        raise ValueError("p_rows is empty; pass one target row per drafted token and one more")
-    proposals = [_row(row, f"q_rows[{at}]") for at, row in enumerate(entries(q_rows, "q_rows"))]
-    if is_chain and len(proposals) == len(drafts):
-        proposals.append(laws[-1])  # a leaf proposes nothing; no rule reads this row
-    for name, rows in (("p_rows", laws), ("q_rows", proposals)):
-        for at, row in enumerate(rows):
-            if len(row) != len(laws[0]):
-                raise ValueError(f"{name}[{at}] has {len(row)} tokens, p_rows[0] {len(laws[0])}")
-    root = tree(laws, proposals, drafts, up)
-    if entry.drafts_from_q:
-        for at, (x, parent) in enumerate(zip(drafts, up, strict=True)):
-            if proposals[parent][x] == 0:
-                raise ValueError(
-                    f"q_rows[{parent}][{x}] = 0, so drafts[{at}] = {x} cannot have been drawn from "
-                    "it; pass the law that the drafts were drawn from"
-                )
-    if entry.draft is without_replacement and len({*zip(up, drafts, strict=True)}) < len(drafts):
-        raise ValueError(f"{entry.name} needs siblings drawn without replacement; some are equal")
-    if entry.off_path:
-        raise ValueError(
-            f"{entry.name} calls the models behind tokens that were not drafted, and rows do not "
-            "hold these laws; run rule.verify on a root that a drafter has grown from models"
-        )
-    if entry.shape == "chain" and not is_chain:
-        raise ValueError(f"{entry.name} verifies chains; leave parents out, or use a tree rule")
-    if (uniforms is None) == (seed is None):
-        raise ValueError("pass either uniforms= or seed=")
-    reading: Uniforms
-    if seed is not None:
-        begin = whole(start, "start", "pass the number of tokens before the round")
-        reading = Seeded(whole(seed, "seed", "pass a number"), begin)
-    else:
-        assert uniforms is not None
-        draws = exact_row(uniforms, "uniforms")
-        if len(draws) != len(drafts) + 1:
-            raise ValueError(
-                f"uniforms has {len(draws)} draws; {len(drafts)} drafts need {len(drafts) + 1}: "
-                "a coin for each and the terminal draw"
-            )
-        reading = Uniforms(draws)
-    trace = Trace(reading)
-    emitted = entry.verify(root, trace)
-    return Round(emitted, len(emitted) - 1, root, trace)
-
-
-def _row(row: Sequence[Number], name: str) -> Law:
-    exact = exact_row(row, name)
-    for x, w in enumerate(exact):
-        if w < 0:
-            raise ValueError(f"{name}[{x}] = {w} is negative; laws have entries >= 0")
-    total = sum(exact)
-    # A bfloat16 softmax is off by no more than two roundings: the exponential and the division.
-    if not exact or abs(total - 1) > rational(2, 256):
-        raise ValueError(f"{name} sums to {float(total)}, not 1; pass probabilities, not logits")
-    return normalise(exact)

@@ -11,6 +11,7 @@ from specref import closed, decode
 from specref.dist import normalise, rational
 from specref.draft import Shape, depth
 from specref.model import Context, Model
+from specref.picture import picture
 from specref.rules import RULES
 
 
@@ -86,12 +87,13 @@ def measure(
 
 def plot(points: Iterable[Point], file: str) -> None:
     """Draw seconds over gamma, one line per oracle and vocabulary, on a logarithmic scale."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with picture(file, (7, 4.5)) as figure:
+        _draw(figure, points)
+
+
+def _draw(figure: Any, points: Iterable[Point]) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     lines: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for point in points:
@@ -113,4 +115,3 @@ def plot(points: Iterable[Point], file: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.savefig(file)

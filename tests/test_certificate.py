@@ -22,9 +22,9 @@ from specref.gate.cases import fixtures
 from specref.gate.certificate import Measurement, certificate, dumped
 from specref.gate.exact import Exact
 from specref.gate.learned import Learned
+from specref.gate.loading import load
 from specref.gate.report import Report
 from specref.gate.session import Session
-from specref.gate.subject import load
 from specref.gate.taped import Taped
 from specref.rules import RULES
 from specref.subjects.programs import Program, TorchChoices

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 
 from specref.choice import Trace, law
-from specref.decode import deviation, output_law, round_law, verify
+from specref.decode import deviation, output_law, round_law
 from specref.dist import excess, normalise, tv
 from specref.draft import DRAFTS, chain, flat, nodes, with_replacement
 from specref.faults.proposals import unlikely_draft_dropped
 from specref.rules import RULES
 from specref.rules.coupled import target_given_draft
 from specref.rules.hierarchical import hierarchical
+from specref.sampler import verify
 from tests.fixtures import (
     C4,
     GRID,

@@ -150,7 +150,7 @@ def test_the_command_measures_growth_and_draws_it(capsys, tmp_path):
         (("--vocab", "1"), "--vocab 1 is not a list of numbers above 1"),
         (("--gamma", "0"), "--gamma, --width and --limit are positive"),
         (("--limit", "nan"), "--gamma, --width and --limit are positive"),
-        (("--out", "growth.pdf"), "--out growth.pdf is neither .svg nor .png"),
+        (("--out", "growth.pdf"), "--out growth.pdf does not end in .svg or .png"),
         (("--out", "/nowhere/growth.svg"), "--out /nowhere/growth.svg cannot be written"),
         (("spec_hub", "--width", "3", "--gamma", "1"), "spec_hub verifies 2 siblings"),
     ],

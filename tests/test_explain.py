@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specref.choice import law
-from specref.decode import verify
 from specref.dist import as_fraction, excess, normalise
 from specref.draft import flat
 from specref.explain import emitted_law, explain, leaves, read, uniforms
 from specref.explain.formulas import Coin, correction, named
 from specref.explain.given import coins
 from specref.rules import RULES
+from specref.sampler import verify
 from tests import snapshot
 
 P, Q = "1/2,3/10,1/5", "1/5,1/5,3/5"

@@ -15,13 +15,14 @@ from specref.choice import Seeded, Uniforms, law
 from specref.decode import output_law, round_law, target_law
 from specref.dist import Law, Number, as_fraction, excess, normalise, rational, tv
 from specref.draft import DRAFTS, Node, Shape, chain, tree
-from specref.faults import FAULTS, Fault, coins
+from specref.faults import FAULTS, ROUND_FAULTS, Fault, coins
+from specref.logits import PRESETS
 from specref.model import Model, Table
 from specref.rules import RULES
 from tests.fixtures import C4, I4
 
-CHAINS = [fault for fault in FAULTS.values() if RULES[fault.base].shape == "chain"]
-WRONG_RULES = [fault for fault in FAULTS.values() if fault.verify]
+CHAINS = [fault for fault in ROUND_FAULTS.values() if RULES[fault.base].shape == "chain"]
+WRONG_RULES = [fault for fault in ROUND_FAULTS.values() if fault.verify]
 
 
 def table(*weights: int | str) -> Table:
@@ -295,13 +296,13 @@ HIDDEN: dict[str, tuple[Model, Model, Shape]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_every_fault_deviates(fault: Fault) -> None:
     p, q, shape = HIDDEN.get(fault.name, (*C4, 2 if fault in CHAINS else (2,)))
     assert fault.deviation(p, q, shape=shape, length=3) > 0
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_every_fault_runs_on_addressed_draws(fault: Fault) -> None:
     """Single rounds from a seed stay inside the enumerated law."""
     shape: Shape = 2 if fault in CHAINS else (2, 1)
@@ -391,14 +392,14 @@ def laws(vocab: int, denominator: int) -> Iterator[Law]:
 THIRDS = sorted({*laws(3, 2), *laws(3, 3)})
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_no_pair_of_small_laws_breaks_a_fault(fault: Fault) -> None:
     shape: Shape = 2 if fault in CHAINS else (2,)
     for p, q in product(THIRDS, repeat=2):
         assert_runs(fault, p, q, shape)
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_no_shape_breaks_a_fault(fault: Fault) -> None:
     shapes: tuple[Shape, ...] = (0, 1, 3, 4) if fault in CHAINS else ((1,), (3,), (2, 2))
     if RULES[fault.base].width:
@@ -438,7 +439,9 @@ def test_registry_entries_are_whole(fault: Fault) -> None:
     assert FAULTS[fault.name] is fault
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", fault.name)
     assert fault.base in RULES
-    assert fault.verify or fault.draft
+    parts = fault.verify, fault.draft, fault.loop, fault.law
+    assert len([part for part in parts if part]) == 1 + bool(fault.verify and fault.draft)
+    assert fault.preset in PRESETS
     for sentence in (fault.computed, fault.should):
         assert sentence[0].isupper() or sentence[0] in "(x"
         assert sentence.endswith(".")
@@ -449,7 +452,8 @@ def test_registry_entries_are_whole(fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_functions_bear_the_name_and_stand_in_the_family(fault: Fault) -> None:
-    own = [part for part in (fault.verify, fault.draft) if part and part not in DRAFTS.values()]
+    parts = (fault.verify, fault.draft, fault.loop, fault.law)
+    own = [part for part in parts if part and part not in DRAFTS.values()]
     for part in own:
         assert part.__name__ == fault.name
         assert part.__module__ == f"specref.faults.{fault.family}"
@@ -458,5 +462,5 @@ def test_functions_bear_the_name_and_stand_in_the_family(fault: Fault) -> None:
 
 def test_names_are_unique_and_families_are_files() -> None:
     files = {path.stem for path in Path(faults.__file__).parent.glob("*.py")}
-    assert {fault.family for fault in FAULTS.values()} == files - {"__init__", "frame"}
+    assert {fault.family for fault in FAULTS.values()} == files - {"__init__", "frame", "rounds"}
     assert len({fault.computed + fault.base for fault in FAULTS.values()}) == len(FAULTS)

@@ -26,9 +26,10 @@ from specref.gate.checks import band_of
 from specref.gate.evidence import RISK
 from specref.gate.inject import Plan, controlled, play
 from specref.gate.learn import CHANGES
+from specref.gate.loading import load
 from specref.gate.opaque import Drawn, measure_opaque, measure_program, repeated_draws
 from specref.gate.seeds import seed_of, states_kept
-from specref.gate.subject import Hung, load
+from specref.gate.subject import Hung
 from specref.gate.words import tempered, untempered
 from specref.rules import RULES
 from specref.subjects.programs import NumpyChoices, of_fault, of_rule

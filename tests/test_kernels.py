@@ -17,8 +17,8 @@ from specref.gate import check
 from specref.gate.cases import Case, fixtures
 from specref.gate.checks import Reading, acceptance, band, bonus, joint, residual, support
 from specref.gate.errors import UsageError
+from specref.gate.loading import BUILT_IN, INSTALLED_BY, load, wrap
 from specref.gate.opaque import measure_opaque
-from specref.gate.subject import BUILT_IN, INSTALLED_BY, load, wrap
 
 STEP = 2.0**-24
 MIXED = next(f for f in fixtures("chain", False) if f.name == "mixed")

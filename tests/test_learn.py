@@ -12,8 +12,9 @@ from specref.gate.cases import fixtures
 from specref.gate.checks import band_of
 from specref.gate.evidence import RISK
 from specref.gate.learn import CHANGES, learn, outcome_at
+from specref.gate.loading import load
 from specref.gate.opaque import measure_opaque
-from specref.gate.subject import Problem, load
+from specref.gate.subject import Problem
 from specref.rules import RULES
 
 GRID = 1 << 24

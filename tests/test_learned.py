@@ -69,6 +69,7 @@ class ReusedCoin(Chain):
 def few(monkeypatch):
     """Take one pair of models: more are for users who can wait."""
     monkeypatch.setattr(exact, "fixtures", lambda *_: cases.sampled_fixtures("chain")[:1])
+    monkeypatch.setattr(exact, "parameter_fixtures", lambda *_: [])
 
 
 def depths(report):

@@ -216,7 +216,8 @@ def test_the_picture_says_what_is_in_it(tmp_path):
 def test_the_command_draws(tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("specref.gate.map.load", lambda spec: load_program())
+    loaded = load_program()
+    monkeypatch.setattr("specref.gate.loading.load", lambda spec: loaded)
     with pytest.raises(SystemExit) as ended:
         cli.main(["map", "anything", "--out", "map.svg"])
     out = capsys.readouterr().out
@@ -229,7 +230,7 @@ def test_the_command_draws(tmp_path, capsys, monkeypatch):
 
 
 def load_program():
-    from specref.gate.subject import load
+    from specref.gate.loading import load
 
     return load(program("residual_is_target"))
 

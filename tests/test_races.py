@@ -13,9 +13,9 @@ from specref.dist import tv
 from specref.gate.audit import audit
 from specref.gate.cases import Case
 from specref.gate.checks import Reading, band_of
+from specref.gate.loading import load
 from specref.gate.measure import measure
 from specref.gate.stream import shared_draws
-from specref.gate.subject import load
 from specref.gate.uniform import Exponential
 from specref.gate.variable import Race
 

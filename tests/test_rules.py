@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 
 from specref.choice import Trace, Uniforms, law
-from specref.decode import deviation, round_law, target_law, verify
+from specref.decode import deviation, round_law, target_law
 from specref.dist import as_law, excess, normalise, rational, tv
 from specref.draft import DRAFTS, Node, chain, flat, likeliest, nodes, tree, with_replacement
 from specref.rules import RULES
+from specref.sampler import verify
 from tests.fixtures import (
     C4,
     GRID,

@@ -23,9 +23,10 @@ from specref.gate import process, runner
 from specref.gate.cases import Case, fixtures
 from specref.gate.errors import UsageError
 from specref.gate.limit import TimeLimit
+from specref.gate.loading import load, wrap
 from specref.gate.process import Process, RunnerError
 from specref.gate.runner import GRID, Command
-from specref.gate.subject import Hung, Problem, load, wrap
+from specref.gate.subject import Hung, Problem
 from specref.rules import RULES
 
 SOURCES = Path(specref.__file__).parent / "subjects" / "runners"

@@ -13,14 +13,14 @@ GATE = ROOT / "specref" / "gate" / "__init__.py"
 
 # A module may import from its own group, without cycles, and from the groups above it.
 GROUPS = [
-    ("dist", "checker", "speed"),
+    ("dist", "checker", "picture", "speed"),
     ("logits", "philox", "transport"),
     ("choice",),
     ("model",),
     ("draft",),
     ("drafters", "topology"),
     ("rules",),
-    ("decode",),
+    ("decode", "sampler", "stops"),
     ("closed", "lemma", "oracle"),
     ("compare", "growth"),
     ("faults", "explain"),

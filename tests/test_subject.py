@@ -13,11 +13,12 @@ import pytest
 from specref.draft import Node, with_replacement
 from specref.gate.cases import Case, fixtures
 from specref.gate.errors import UsageError, rule_names
+from specref.gate.loading import load, wrap
 from specref.gate.opaque import measure_opaque
 from specref.gate.report import Report
 from specref.gate.seeds import states_kept
 from specref.gate.session import Session
-from specref.gate.subject import Problem, describe, load, wrap
+from specref.gate.subject import Problem, describe
 from tests import reports
 
 CASE = Case(((0.5, 0.5),) * 2, ((0.5, 0.5),) * 2, (0,), (0,))
@@ -220,3 +221,47 @@ def test_a_report_of_an_object_has_cases_but_no_commands(tmp_path):
     assert [finding.replay for finding in report.findings] == [""]
     (path,) = tmp_path.glob("01-*.json")
     assert json.loads(path.read_text())["subject"] is None
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"seeded": 1}, r"^it\.seeded = 1; it is True or False"),
+        ({"placeholders": "yes"}, r"^it\.placeholders = 'yes'; it is True or False"),
+        ({"preset": "vlm"}, r"^it\.preset = 'vlm' is unknown.*vllm.*presets: transformers, "),
+        ({"preset": None}, r"^it\.preset = None is unknown"),
+        ({"parameters": "topk"}, r"^it\.parameters has 'topk'.*top_k.*parameters: temperature"),
+        ({"parameters": 3}, r"^it\.parameters = 3; it is a list of names"),
+        ({"models": object()}, r"^it\.models = .*; it is a list of models"),
+        ({"models": [object()]}, r"^it\.models\[0\] has no name; see gate\.models\.ToyModel"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_declared_wrongly_is_a_usage_error(names, words):
+    with pytest.raises(UsageError, match=words):
+        wrap(subject(**names), "it")
+
+
+def test_sampling_parameters_count_once_and_have_defaults():
+    assert wrap(subject(), "it").parameters == ("temperature", "top_k", "top_p")
+    assert wrap(subject(parameters=["min_p", "min_p"]), "it").parameters == ("min_p",)
+    assert wrap(subject(preset="vllm"), "it").preset.name == "vllm"
+
+
+def test_a_subject_may_have_no_rounds():
+    class Laws:
+        @staticmethod
+        def law(logits, params):
+            return logits
+
+    loaded = wrap(Laws(), "it")
+    assert loaded.call is None
+    assert loaded.law is Laws.law
+
+
+def test_what_a_module_imports_from_specref_is_not_its_own(tmp_path):
+    path = tmp_path / "importing.py"
+    path.write_text("from specref import law\n\n\ndef sample(case, n, seed):\n    return None\n")
+    loaded = load(str(path))
+    assert loaded.law is None
+    assert loaded.call is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specref.gate import check, exact, samples
+from specref.gate import batches, check, exact, relations, samples, seeding
 from specref.gate.cases import Fixture
 from specref.gate.session import PROFILES
 from tests.twins import TWINS
@@ -54,6 +54,11 @@ def test_a_twin_gets_its_verdict(name, monkeypatch):
     monkeypatch.setattr(exact, "fixtures", made)
     for module in (exact, samples):
         monkeypatch.setattr(module, "sampled_fixtures", made)
+        monkeypatch.setattr(module, "parameter_fixtures", lambda *_: [])
+    for module in (relations, batches, seeding):
+        monkeypatch.setattr(module, "sampled_fixtures", made)
+    for module in (relations, batches):
+        monkeypatch.setattr(module, "rounds_fixture", lambda shape, *_, **__: pair(shape))
     monkeypatch.setattr(samples, "CALLS", 32)
     monkeypatch.setattr(exact, "rounds_fixture", lambda shape, *_: pair(shape))
     monkeypatch.setattr(exact, "near_ties", lambda *_: ())

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from specref.choice import Step, Trace, law
-from specref.decode import Round, find_rule, verify
+from specref.decode import find_rule
 from specref.dist import Law, Number, is_exact, rational
 from specref.draft import Node, flat, tree
 from specref.rules import Rule
+from specref.sampler import Round, verify
 
 SHOWN = 6
 """Drafts that an error offers instead of one that cannot be."""

@@ -3,6 +3,7 @@
 from specref.choice import Choose
 from specref.dist import Law, Number, rational, top
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import chance, residual, unroll, verify_chain
 
 HALF_PRECISION_ZERO = rational(1, 2**25)
@@ -74,3 +75,48 @@ def underflow_accepted(root: Node, choose: Choose) -> tuple[int, ...]:
             1 if nodes[i].q[x] <= HALF_PRECISION_ZERO else chance(nodes[i].p, nodes[i].q, x)
         ),
     )
+
+
+FAULTS = (
+    Fault(
+        "everything_accepted", "token", "acceptance",
+        "Every draft is accepted.",
+        "A draft is accepted with chance min(1, p(x)/q(x)).",
+        verify=everything_accepted,
+        links=("huggingface/transformers#28508", "vllm-project/vllm-ascend#13730"),
+    ),
+    Fault(
+        "first_draft_unverified", "token", "acceptance",
+        "The first draft is accepted unseen; the others are verified with their own rows.",
+        "The first draft is verified like the others.",
+        verify=first_draft_unverified,
+    ),
+    Fault(
+        "first_draft_unverified_greedy", "greedy", "acceptance",
+        "Draft i + 1 is compared with the argmax of row i, and draft 0 with nothing.",
+        "Draft i is compared with the argmax of row i.",
+        verify=first_draft_unverified_greedy,
+        links=("ohdearquant/lattice#243",),
+    ),
+    Fault(
+        "envelope_inverted", "one_shot", "acceptance",
+        "A draft is accepted with min(1, p(x)/(M q(x))), M the largest q/p.",
+        "M is the largest p/q, so that M q is nowhere below p.",
+        verify=envelope_inverted,
+    ),
+    Fault(
+        "refused_tokens_kept", "token", "acceptance",
+        "After a refusal all drafts stay in the text, and the correction is added behind them.",
+        "The text ends with the correction, in the place of the refused token.",
+        verify=refused_tokens_kept,
+        links=("lucidrains/speculative-decoding#3",),
+    ),
+    Fault(
+        "underflow_accepted", "token", "acceptance",
+        "A draft with q(x) <= 2^-25 is accepted: in float16 u q(x) <= p(x) reads 0 <= p(x).",
+        "Small probabilities keep their ratio, in float32 or in logarithms.",
+        verify=underflow_accepted,
+        links=("lablup/mlxcel#992",),
+    ),
+)  # fmt: skip
+"""The faults of this family."""

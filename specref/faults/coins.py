@@ -8,6 +8,7 @@ from math import ceil, floor
 from specref.choice import Choose
 from specref.dist import Law, Number, rational
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import (
     chance,
     deficit,
@@ -164,3 +165,67 @@ def second_race(q: Law, r: Law) -> Law:
             wins[v] += (running - still) * r[v] / rate
         running = still
     return tuple(wins)
+
+
+FAULTS = (
+    Fault(
+        "coin_inclusive", "token", "coins",
+        "A draft is accepted iff u <= p(x)/q(x), with coins that can be 0.",
+        "A draft is accepted iff u < p(x)/q(x).",
+        verify=coin_inclusive,
+    ),
+    Fault(
+        "coin_inclusive_one_hot", "one_hot", "coins",
+        "A draft is accepted iff u <= p(x), with coins that can be 0.",
+        "A draft is accepted iff u < p(x).",
+        verify=coin_inclusive_one_hot,
+    ),
+    Fault(
+        "coin_inclusive_target_only", "target_only", "coins",
+        "The first sibling with u <= running sum of p is taken, with coins that can be 0.",
+        "The first sibling with u < running sum of p is taken.",
+        verify=coin_inclusive_target_only,
+        links=("sgl-project/sglang#35771", "sgl-project/sglang#35798"),
+    ),
+    Fault(
+        "coin_stuck_at_zero", "token", "coins",
+        "Every coin is 0, so that every draft with p(x) > 0 is accepted.",
+        "Coins are uniform.",
+        verify=coin_stuck_at_zero,
+        links=("vllm-project/vllm-ascend#13730", "vllm-project/vllm-ascend#13766"),
+    ),
+    Fault(
+        "coin_shared", "token", "coins",
+        "One coin decides all positions of a round.",
+        "Each position has a coin of its own.",
+        verify=coin_shared,
+    ),
+    Fault(
+        "coin_reused", "token", "coins",
+        "The coin that refused the draft is the inverse-CDF draw of the correction.",
+        "The correction has a draw of its own.",
+        verify=coin_reused,
+    ),
+    Fault(
+        "uniform_for_empty_residual", "token", "coins",
+        "A coin of 1, once in 2^24, refuses a ratio of 1; where p = q the correction is uniform.",
+        "Coins stay below 1; an empty residual falls back to p.",
+        verify=uniform_for_empty_residual,
+        links=("duoan/TorchCode#16",),
+    ),
+    Fault(
+        "scan_falls_to_last_token", "token", "coins",
+        "Once in 2^24 the inverse CDF of the residual is overrun and the last token is emitted.",
+        "A token of residual mass 0 is never emitted.",
+        verify=scan_falls_to_last_token,
+        links=("iree-org/iree-turbine#741",),
+    ),
+    Fault(
+        "draft_noise_reused", "token", "coins",
+        "The race that drew the draft is run again with the same noise to draw the correction.",
+        "The correction has noise of its own.",
+        verify=draft_noise_reused,
+        links=("vllm-project/vllm#47386", "vllm-project/vllm#54282"),
+    ),
+)  # fmt: skip
+"""The faults of this family."""

@@ -5,6 +5,7 @@ from fractions import Fraction
 from specref.choice import Choose
 from specref.dist import Number, top
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import chance, verify_chain
 from specref.rules.typical import typical
 
@@ -45,3 +46,35 @@ def lenience_inverted(root: Node, choose: Choose) -> tuple[int, ...]:
         return chance(tuple(LENIENCE * w for w in node.p), node.q, x)
 
     return verify_chain(root, choose, accept=lambda nodes, i, x: stricter(nodes[i], x))
+
+
+FAULTS = (
+    Fault(
+        "typical_token_from_first_row", "typical", "lossy",
+        "The round closes with the argmax of its first row, wherever it ends.",
+        "It closes with the argmax of the row behind the last kept token.",
+        verify=typical_token_from_first_row,
+        links=(
+            "vllm-project/vllm#5131", "vllm-project/vllm#8320", "vllm-project/vllm#8562",
+        ),
+    ),
+    Fault(
+        "typical_bar_undefined", "typical", "lossy",
+        "The entropy of a row with a zero is 0 log 0, no number, and nothing is above the bar.",
+        "A token of probability 0 adds nothing to the entropy.",
+        verify=typical_bar_undefined,
+    ),
+    Fault(
+        "typical_parameters_swapped", "typical", "lossy",
+        "The bar is min(delta, epsilon exp(-H)).",
+        "The bar is min(epsilon, delta exp(-H)).",
+        verify=typical_parameters_swapped,
+    ),
+    Fault(
+        "lenience_inverted", "lenient", "lossy",
+        "A draft is accepted with min(1, l p(x)/q(x)).",
+        "A draft is accepted with min(1, p(x)/(l q(x))).",
+        verify=lenience_inverted,
+    ),
+)  # fmt: skip
+"""The faults of this family."""

@@ -3,6 +3,7 @@
 from specref.choice import Choose
 from specref.dist import Law, Number, rational, top
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import chance, outside, residual, settle, with_targets
 from specref.rules.spec_hub import spec_hub
 from specref.transport import carry_out, independent, plan
@@ -102,3 +103,38 @@ def planned_correction_is_target(root: Node, choose: Choose) -> tuple[int, ...]:
         x, node = taken
         out = (*out, x)
     return (*out, choose(node.p))
+
+
+FAULTS = (
+    Fault(
+        "divisor_too_small", "k_seq", "plans",
+        "Siblings are accepted with min(1, p/q), as if rho were 1, and the residual is clipped.",
+        "They are accepted with min(1, p/(rho q)), rho large enough for all of them together.",
+        verify=divisor_too_small,
+    ),
+    Fault(
+        "selection_held_to_q", "importance", "plans",
+        "A sibling is selected in proportion to p/q, and verified as a draw from q.",
+        "What is selected is verified with the law of the selected, p_I.",
+        verify=selection_held_to_q,
+    ),
+    Fault(
+        "sure_hub_accepted", "spec_hub", "plans",
+        "The hub of a pair is accepted where the target gives it more than 0.999.",
+        "However likely, it is accepted by the plan.",
+        verify=sure_hub_accepted,
+    ),
+    Fault(
+        "drawn_sibling_held_to_whole_q", "greedy_multi", "plans",
+        "The drawn sibling is verified against q.",
+        "It was drawn from q without the likeliest tokens, renormalised, and is held to that.",
+        verify=drawn_sibling_held_to_whole_q,
+    ),
+    Fault(
+        "planned_correction_is_target", "transport", "plans",
+        "When no sibling is accepted, the correction is drawn from p.",
+        "It is drawn from what the plan leaves of p.",
+        verify=planned_correction_is_target,
+    ),
+)  # fmt: skip
+"""The faults of this family."""

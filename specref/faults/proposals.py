@@ -5,7 +5,8 @@ from fractions import Fraction
 
 from specref.choice import Choose
 from specref.dist import Law, Number, keep, normalise, rational, top
-from specref.draft import Node, Shape, chain, with_replacement
+from specref.draft import Node, Shape, chain, likeliest, with_replacement
+from specref.faults.fault import Fault
 from specref.faults.frame import (
     chance,
     deduct_and_remove,
@@ -138,3 +139,76 @@ def top_siblings_taken_as_drawn_without(root: Node, choose: Choose) -> tuple[int
 def top_two(law: Law) -> Law:
     """Return the law after a top-2 filter; of equal tokens the lower id stays."""
     return keep(law, top(law, 2))
+
+
+FAULTS = (
+    Fault(
+        "argmax_draft", "token", "proposals",
+        "The draft is the argmax of q, but ratio and residual use the soft q.",
+        "A certain draft has q = 1 at its token; or the draft is drawn from q.",
+        draft=likeliest,
+        links=("huggingface/transformers#32867", "jaymody/speculative-sampling#3"),
+    ),
+    Fault(
+        "soft_q_for_certain_draft", "one_hot", "proposals",
+        "A draft that was certain is verified with the soft q in ratio and residual.",
+        "A certain draft is accepted with p(x) and corrected from p without x.",
+        verify=soft_q_for_certain_draft,
+        links=("huggingface/transformers#32867", "jaymody/speculative-sampling#3"),
+    ),
+    Fault(
+        "filtered_draft_raw_q", "token", "proposals",
+        "Drafts come from q after a top-2 filter, but ratio and residual use q before it.",
+        "The q that is declared is the q that was drawn from.",
+        draft=filtered_draft_raw_q,
+        links=(
+            "huggingface/transformers#47932", "huggingface/transformers#47961",
+            "mlx-node/mlx-node#11",
+        ),
+    ),
+    Fault(
+        "raw_draft_filtered_q", "token", "proposals",
+        "Drafts come from q, but ratio and residual use q after a top-2 filter (0 there refuses).",
+        "The q in ratio and residual is the q that was drawn from.",
+        verify=raw_draft_filtered_q,
+    ),
+    Fault(
+        "q_at_other_temperature", "token", "proposals",
+        "Drafts come from q, but ratio and residual use q at temperature 1/2.",
+        "The q in ratio and residual is the q that was drawn from.",
+        verify=q_at_other_temperature,
+    ),
+    Fault(
+        "draft_rounded", "token", "proposals",
+        "Drafts come from q as bfloat16 rounds it, but ratio and residual use q itself.",
+        "The q in ratio and residual is the q that was drawn from, to the last bit.",
+        draft=draft_rounded,
+        links=("deepseek-ai/DeepSpec#31",),
+    ),
+    Fault(
+        "draft_ids_unmapped", "token", "proposals",
+        "Drafted ids are those of the drafter's own vocabulary, off by one from the target's.",
+        "Drafted ids are mapped to the target's before anything reads them.",
+        draft=draft_ids_unmapped,
+        links=("NVIDIA-NeMo/Automodel#2447", "vllm-project/vllm-ascend#15863"),
+    ),
+    Fault(
+        "unlikely_draft_dropped", "token", "proposals",
+        "A drawn chain is cut before its first token that is not the argmax of q.",
+        "Whether a draft is submitted does not depend on it or on later ones.",
+        draft=unlikely_draft_dropped,
+    ),
+    Fault(
+        "top_siblings_taken_as_drawn_with", "rrs_with", "proposals",
+        "The likeliest tokens of q are verified as independent draws from q.",
+        "Chosen siblings are verified with p alone, or siblings are drawn from q.",
+        verify=top_siblings_taken_as_drawn_with, draft=likeliest,
+    ),
+    Fault(
+        "top_siblings_taken_as_drawn_without", "rrs_without", "proposals",
+        "The likeliest tokens of q are verified as draws from q without replacement.",
+        "Chosen siblings are verified with p alone, or siblings are drawn from q.",
+        verify=top_siblings_taken_as_drawn_without, draft=likeliest,
+    ),
+)  # fmt: skip
+"""The faults of this family."""

@@ -3,6 +3,7 @@
 from specref.choice import Choose
 from specref.dist import Number, normalise, rational
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import (
     deficit,
     outside,
@@ -125,3 +126,71 @@ def draft_law_subtracted(root: Node, choose: Choose) -> tuple[int, ...]:
         refuse=lambda p, q, x: (outside(p, (x,)), q),
         last=lambda node, p: residual(node.p, node.q),
     )
+
+
+FAULTS = (
+    Fault(
+        "residual_softmaxed", "token", "residual",
+        "The correction is drawn from the softmax of (p - q)+.",
+        "(p - q)+ is divided by its sum.",
+        verify=residual_softmaxed,
+        links=("huggingface/transformers#28508",),
+    ),
+    Fault(
+        "residual_is_target", "token", "residual",
+        "The correction is drawn from p.",
+        "The correction is drawn from norm((p - q)+).",
+        verify=residual_is_target,
+    ),
+    Fault(
+        "residual_without_rejected", "token", "residual",
+        "The correction is drawn from p with the refused token removed.",
+        "The draft was drawn from q, so the correction is drawn from norm((p - q)+).",
+        verify=residual_without_rejected,
+    ),
+    Fault(
+        "residual_floored", "token", "residual",
+        "Every entry of (p - q)+ is raised to at least 2^-126 before it is normalised.",
+        "Entries with p <= q stay exactly 0.",
+        verify=residual_floored,
+        links=("vllm-project/vllm#2336",),
+    ),
+    Fault(
+        "soft_residual_for_certain_draft", "one_hot", "residual",
+        "x is accepted with p(x), but the correction is drawn from norm((p - q)+) with the soft q.",
+        "A draft accepted with p(x) has q = 1 at x, so the correction is drawn from p without x.",
+        verify=soft_residual_for_certain_draft,
+    ),
+    Fault(
+        "fresh_draw_after_rejection", "one_hot", "residual",
+        "After a refusal the correction is drawn from the whole of p.",
+        "The correction is drawn from p without the refused token.",
+        verify=fresh_draw_after_rejection,
+    ),
+    Fault(
+        "fresh_draw_on_mismatch", "match", "residual",
+        "When the target's draw differs from the draft, another draw from p is emitted.",
+        "The target's draw that differs is emitted itself.",
+        verify=fresh_draw_on_mismatch,
+    ),
+    Fault(
+        "one_shot_corrected_from_residual", "one_shot", "residual",
+        "A draft is accepted with p(x)/(M q(x)), and the correction is drawn from norm((p - q)+).",
+        "What is accepted has law p, so the correction is drawn from p.",
+        verify=one_shot_corrected_from_residual,
+    ),
+    Fault(
+        "fresh_draw_after_coupled_mismatch", "coupled", "residual",
+        "When another token wins the target's race, a fresh draw from p is emitted.",
+        "The winner of the target's race is emitted.",
+        verify=fresh_draw_after_coupled_mismatch,
+    ),
+    Fault(
+        "draft_law_subtracted", "target_only", "residual",
+        "After all siblings are refused the draw is from norm((p - q)+).",
+        "The draw is from p with the tried siblings removed.",
+        verify=draft_law_subtracted,
+        links=("NVIDIA/TensorRT-LLM#15098",),
+    ),
+)  # fmt: skip
+"""The faults of this family."""

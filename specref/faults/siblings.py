@@ -2,7 +2,8 @@
 
 from specref.choice import Choose
 from specref.dist import Law, without
-from specref.draft import Node, as_is, uniform
+from specref.draft import Node, as_is, uniform, with_replacement
+from specref.faults.fault import Fault
 from specref.faults.frame import (
     Siblings,
     deduct_and_remove,
@@ -167,3 +168,99 @@ def likeliest_under_p(node: Node) -> Siblings:
 def likeliest_under_q(node: Node) -> Siblings:
     """Return the siblings by falling q; equal ones in the order drawn."""
     return sorted(node.children, key=lambda pair: -node.q[pair[0]])
+
+
+FAULTS = (
+    Fault(
+        "siblings_share_p", "rrs_with", "siblings",
+        "Every sibling is tested with the same p; the correction is drawn from norm((p - q)+).",
+        "After each refusal p becomes its residual.",
+        verify=siblings_share_p,
+    ),
+    Fault(
+        "p_unnormalised_with", "rrs_with", "siblings",
+        "After a refusal p becomes (p - q)+, not divided by its sum until the correction.",
+        "After each refusal p becomes norm((p - q)+).",
+        verify=p_unnormalised_with,
+    ),
+    Fault(
+        "p_unnormalised_without", "rrs_without", "siblings",
+        "After a refusal p becomes (p - q)+, not divided by its sum until the correction.",
+        "After each refusal p becomes norm((p - q)+).",
+        verify=p_unnormalised_without,
+    ),
+    Fault(
+        "q_unchanged_without", "rrs_without", "siblings",
+        "Siblings drawn without replacement are all judged by the same q.",
+        "After each refusal q loses the refused token and is renormalised.",
+        verify=q_unchanged_without,
+    ),
+    Fault(
+        "siblings_merged", "rrs_with", "siblings",
+        "Equal siblings are tested once.",
+        "Each independent draw is tested, repeats too: their refusal changes the residual.",
+        verify=siblings_merged,
+    ),
+    Fault(
+        "sorted_by_p_with", "rrs_with", "siblings",
+        "Independent siblings are tried by falling p.",
+        "Siblings are tried in the order drawn.",
+        verify=sorted_by_p_with,
+    ),
+    Fault(
+        "sorted_by_q_with", "rrs_with", "siblings",
+        "Independent siblings are tried by falling q.",
+        "Siblings are tried in the order drawn.",
+        verify=sorted_by_q_with,
+    ),
+    Fault(
+        "sorted_by_p_without", "rrs_without", "siblings",
+        "Siblings drawn without replacement are tried by falling p.",
+        "Siblings are tried in the order drawn.",
+        verify=sorted_by_p_without,
+    ),
+    Fault(
+        "sorted_by_q_without", "rrs_without", "siblings",
+        "Siblings drawn without replacement are tried by falling q.",
+        "Siblings are tried in the order drawn.",
+        verify=sorted_by_q_without,
+    ),
+    Fault(
+        "draft_models_swapped", "heterogeneous", "siblings",
+        "Each of two siblings is held to the law of the draft model that the other came from.",
+        "A sibling is held to the law that it was drawn from.",
+        verify=draft_models_swapped,
+    ),
+    Fault(
+        "draft_models_sorted_by_p", "heterogeneous", "siblings",
+        "Siblings of two draft models are tried by falling p, each against its own law.",
+        "Siblings are tried in an order that does not depend on their tokens.",
+        verify=draft_models_sorted_by_p,
+    ),
+    Fault(
+        "zeroed_unnormalised", "target_only", "siblings",
+        "A later sibling is accepted with p(x), not divided by what the tried ones left.",
+        "After each refusal p loses the refused token and is renormalised.",
+        verify=zeroed_unnormalised,
+    ),
+    Fault(
+        "duplicates_counted_twice", "target_only", "siblings",
+        "The running sum of p counts every copy of an equal sibling.",
+        "An equal sibling counts once.",
+        verify=duplicates_counted_twice, draft=with_replacement,
+    ),
+    Fault(
+        "fresh_coin_per_sibling", "target_only", "siblings",
+        "Each sibling draws a coin of its own and compares it with the running sum of p.",
+        "One coin per node is compared with the running sum.",
+        verify=fresh_coin_per_sibling,
+    ),
+    Fault(
+        "own_target_draw_per_sibling", "target_only", "siblings",
+        "Each sibling is compared with its own draw from p; if none agrees, the first is emitted.",
+        "One draw from p per node is compared with all siblings.",
+        verify=own_target_draw_per_sibling,
+        links=("foundation-model-stack/fms-extras#12",),
+    ),
+)  # fmt: skip
+"""The faults of this family."""

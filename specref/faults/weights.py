@@ -6,6 +6,7 @@
 from specref.choice import Choose
 from specref.dist import Number
 from specref.draft import Node
+from specref.faults.fault import Fault
 from specref.faults.frame import (
     beginnings,
     block_coin,
@@ -121,3 +122,64 @@ def branch_refusal_undivided(root: Node, choose: Choose) -> tuple[int, ...]:
     The root keeps weight 1: a round ends somewhere.
     """
     return verify_branches(root, choose, left=lambda r, total: total)
+
+
+FAULTS = (
+    Fault(
+        "last_weight_uncapped", "block", "weights",
+        "The whole draft is accepted with the plain product of its ratios.",
+        "The product is cut at 1 after every factor, also before the last.",
+        verify=last_weight_uncapped,
+    ),
+    Fault(
+        "weights_uncapped", "block", "weights",
+        "All weights are plain products of ratios.",
+        "The product is cut at 1 after every factor.",
+        verify=weights_uncapped,
+    ),
+    Fault(
+        "block_residual_unscaled", "block", "weights",
+        "The correction is drawn from norm((p - q)+).",
+        "The correction is drawn from norm((P p - q)+), P the weight of what was kept.",
+        verify=block_residual_unscaled,
+        links=("vllm-project/vllm-ascend#7807", "vllm-project/vllm-ascend#7808"),
+    ),
+    Fault(
+        "weight_as_coin", "block", "weights",
+        "A beginning is kept with chance P, its weight.",
+        "It is kept with chance S / (S + 1 - P), S the sum of (P p - q)+, if no longer one is.",
+        verify=weight_as_coin,
+    ),
+    Fault(
+        "block_stops_at_first_refusal", "block", "weights",
+        "Beginnings are tested from the shortest on, up to the first that is refused.",
+        "The longest beginning that is accepted is kept, whatever shorter ones did.",
+        verify=block_stops_at_first_refusal,
+        links=("vllm-project/vllm-ascend#11985",),
+    ),
+    Fault(
+        "block_coin_shared", "block", "weights",
+        "One coin decides about all beginnings of a round.",
+        "Each beginning has a coin of its own.",
+        verify=block_coin_shared,
+    ),
+    Fault(
+        "branch_weights_stale", "traversal", "weights",
+        "Every branch gets the weight that it would have as the first below its node.",
+        "Weight, target and draft law of a node move with every refused branch.",
+        verify=branch_weights_stale,
+    ),
+    Fault(
+        "branch_draft_law_stale", "traversal", "weights",
+        "Branches drawn without replacement are all judged by the same q.",
+        "After each refusal q loses the refused token and is renormalised.",
+        verify=branch_draft_law_stale,
+    ),
+    Fault(
+        "branch_refusal_undivided", "traversal", "weights",
+        "After a refusal a node's weight is S, the sum of (r b - s)+.",
+        "It is S / (S + 1 - r).",
+        verify=branch_refusal_undivided,
+    ),
+)  # fmt: skip
+"""The faults of this family."""

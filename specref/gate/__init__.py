@@ -8,9 +8,10 @@ test_sampler = conformance("my_engine.adapter")       # one pytest test per clai
 Where what is, in the order in which a run comes by:
 
     errors, limit, seeds    refusals; time limits; seeds and global random states
-    cases                   the drafts and laws that a subject is asked to verify
-    subject, runner,        samplers found by name and spoken to with care; those in other
-    process                 languages, as processes
+    cases, grid             the drafts and laws that a subject is asked to verify, also those that
+                            sampling parameters make
+    loading, subject,       samplers found by name, and spoken to with care; those in other
+    runner, process         languages, as processes
     run, session            which checks, in which order; budgets
     variable, cell          draws, and boxes of them: what a measured law is made of
     tape, taint, scalar,    the law of a torch function, run on given draws
@@ -19,10 +20,18 @@ Where what is, in the order in which a run comes by:
                             instrument
     learn, inject, words,   the law of anything else that can be given its draws; all as one
     opaque, learned         instrument
-    evidence, samples       what counts alone can say
-    checks, exact, diagnose the claims; measured laws held to them; the name of the fault
+    evidence, samples,      what counts alone can say, and the field's habit beside it
+    chi_square
+    checks, exact, diagnose claims about rounds; measured laws held to them; names of faults
+    comparison, relations,  rounds on chosen cases held to known laws: what must not change the law,
+    batches, seeding        requests beside each other, what the seed decides
+    asks, answers,          the law that sampling parameters ask for: requests, what came of them,
+    requests, law_relations the verdict; what must not change such a law
+    models, generated,      whole sequences, ends included: toy models, what an engine makes of
+    sequences, loops,       them, the verdict, names of faults; what must not change their law
+    sequence_relations
     report, replays, view   findings as data, as files to repeat, as text
-    certificate, map        the cells for others to check, and as a picture
+    certificate, map, chart the cells for others to check, and as a picture; sequences as one
     suite                   findings as pytest tests
 """
 

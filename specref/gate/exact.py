@@ -28,6 +28,7 @@ from specref.gate.cases import (
 from specref.gate.cell import Measured
 from specref.gate.checks import Deviation, JointDeviation, Measurement, Reading
 from specref.gate.evidence import ALARM, weigh
+from specref.gate.grid import parameter_fixtures
 from specref.gate.report import MEASURED, Finding, NearestFault, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
@@ -186,7 +187,10 @@ class Exact:
         session = self.session
         groups: Groups = []
         shape, thorough = self.subject.shape, session.profile.thorough
-        todo = [session.fit(f) for f in fixtures(shape, thorough, session.width)]
+        listed = fixtures(shape, thorough, session.width)
+        # Before the last two, on which calls of many rows are looked at.
+        listed[-2:-2] = parameter_fixtures(shape, thorough, session.width)
+        todo = [session.fit(f) for f in listed]
         if not self.instrument.sees_single_draws:
             todo = [f for f in todo if f.vocab == 2 or f.gamma > 1 or "grid" not in f.name]
         for number, fixture in enumerate(todo, start=1):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from importlib.util import find_spec
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,11 @@ from specref.gate.cases import Case, rounds_fixture
 from specref.gate.cell import Cell, Measured
 from specref.gate.errors import UsageError, gated_rule
 from specref.gate.learned import Learned
+from specref.gate.loading import load
 from specref.gate.report import Report
 from specref.gate.session import Session
-from specref.gate.subject import Outcome, Problem, Subject, load
+from specref.gate.subject import Outcome, Problem, Subject
+from specref.picture import picture
 from specref.rules import RULES, Rule
 
 Side = tuple[Fraction, Fraction]
@@ -219,7 +220,7 @@ def decision_map(subject: Any, rule: str | None = None) -> Map:
     """Measure a subject on one drafted token, and lay its regions beside those of a rule.
 
     Args:
-        subject: a name, a path or an object (`gate.subject.load`).
+        subject: a name, a path or an object (`gate.loading.load`).
         rule: what it is compared with; left out, the first rule that it declares, or `token`.
 
     Raises:
@@ -271,38 +272,10 @@ def _measured(subject: Subject, rule: Rule, case: Case) -> Measured:
     raise UsageError(f"the law of {subject.spec} cannot be read: {'; '.join(reasons)}")
 
 
-def drawable(path: str | Path) -> None:
-    """Refuse what `save` could not write.
-
-    Raises:
-        UsageError: a name that does not end in .svg or .png, or matplotlib is missing.
-    """
-    if Path(path).suffix not in (".svg", ".png"):
-        raise UsageError(f"{path} does not end in .svg or .png; a map is written as one of them")
-    if find_spec("matplotlib") is None:
-        raise UsageError("a map needs matplotlib; pip install 'specref[map]'")
-
-
 def save(found: Map, path: str | Path) -> None:
-    """Write a map as a picture, .svg or .png; the same map gives the same bytes."""
-    drawable(path)
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    kind = Path(path).suffix
-    style = {
-        "svg.hashsalt": "specref",
-        "svg.fonttype": "none",
-        "font.family": "DejaVu Sans",
-        "hatch.linewidth": 0.8,
-    }
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(10, 6.2), layout="constrained")
-        FigureCanvasAgg(figure)
+    """Write a map as a picture (`specref.picture`)."""
+    with picture(path, (10, 6.2)) as figure:
         _draw(figure, found)
-        undated: dict[str, Any] = {"Date": None} if kind == ".svg" else {"Software": None}
-        figure.savefig(path, format=kind[1:], dpi=120, metadata=undated)
 
 
 def _draw(figure: Any, found: Map) -> None:

@@ -57,7 +57,12 @@ def _check(data: dict[str, Any]) -> None:
     case = data["case"]
     if not isinstance(case, dict):
         raise _Damage(f"case is {_short(case)}, not a case")
-    if "fixture" in case:
+    if "request" in case:
+        if not isinstance(case["request"], str):
+            raise _Damage(f"case.request is {_short(case['request'])}, not a name")
+    elif "preset" in case:
+        return  # `asks.from_json` checks what it reads
+    elif "fixture" in case:
         _check_fixture(case)
     else:
         _check_case(case, data["rule"])

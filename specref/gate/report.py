@@ -16,6 +16,7 @@ REPLAY_FORMAT = "specref-replay/1"
 
 CLAIMS = {
     "smoke": "it runs, and returns rounds of the agreed form",
+    "parameters": "the law that it draws from is the one that the sampling parameters ask for",
     "support": "every draw gives a token that the target allows",
     "acceptance": "it accepts drafts with the rule's chances",
     "residual": "after a rejection it draws from the rule's residual",
@@ -23,7 +24,11 @@ CLAIMS = {
     "proposal": "its drafts follow the q that it declares",
     "joint": "the joint law of a round, continued by the target, is the target's",
     "rounds": "the joint law of several rounds is the target's too",
+    "sequences": "whole sequences, with their ends, follow the law of plain decoding",
+    "metamorphic": "what must not change the law does not change it",
     "stream": "its draws are fresh: no state is used twice",
+    "batch": "a request gets the same law whatever stands beside it in the batch",
+    "seeds": "its seed decides its draws, and nothing else does",
     "audit": "real draws fall where the measured law says",
 }
 """What is claimed of a subject, in the order checked."""

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import specref
-from specref.gate import samples
+from specref.gate import batches, relations, requests, samples, seeding, sequences
 from specref.gate.cases import Case, fixtures, sampled_fixtures
 from specref.gate.errors import UsageError, nearest, rule_names
 from specref.gate.exact import NOT_THIS_RULE, Exact, Instrument
 from specref.gate.learned import Learned
+from specref.gate.loading import load
 from specref.gate.replays import read_replay
 from specref.gate.report import CLAIMS, MEASURED, Finding, Report
 from specref.gate.seeds import one_thread, seed_of, states_kept
 from specref.gate.session import PROFILES, Profile, Progress, Session
-from specref.gate.subject import Hung, Problem, Subject, load
+from specref.gate.subject import Hung, Problem, Subject
 from specref.rules import RULES
 
 __all__ = ["PROFILES", "Profile", "check", "replay"]
@@ -36,7 +37,7 @@ def check(
     """Prove or refute that a sampler keeps the target distribution.
 
     Args:
-        subject: a name, a path or an object (`gate.subject.load`).
+        subject: a name, a path or an object (`gate.loading.load`).
         rules: hold it to these rules instead of those it declares.
         profile: a key of `PROFILES`.
         seed: of all draws the gate makes itself; 0 <= seed < 2^31.
@@ -53,13 +54,16 @@ def check(
         loaded = _held_to(loaded, rule_names(rules, "rules"))
     report = _report(loaded, profile, seed)
     with closing(loaded):
-        for rule in loaded.rules or (None,):
+        for number, rule in enumerate(loaded.rules or (None,)):
             session = Session(loaded.held_to(rule), rule, report, progress or _silent)
             with states_kept():
                 try:
-                    if _smoke(session):
-                        with one_thread():
+                    runs = loaded.call is not None and _smoke(session)
+                    with one_thread():
+                        if runs:
                             _judge(session, Exact.judge)
+                        if number == 0:  # they know no rule
+                            _whole(session)
                 except Hung as hung:
                     _hung(session, hung)
             _close(session)
@@ -88,17 +92,28 @@ def replay(path: str | Path, progress: Progress | None = None, *, subject: Any =
     loaded = load(named)
     if rule is not None:
         loaded = _held_to(loaded, rule_names([rule], "rule")).held_to(rule)
-    drawn = data["case"]["shape"]
-    shape = "chain" if isinstance(drawn, int) else "tree" if isinstance(drawn, list) else drawn
-    if shape != loaded.shape:
-        raise UsageError(f"{path} is of a {shape}, but {loaded.spec} verifies {loaded.shape}s")
+    case = data["case"]
+    of_round = "shape" in case
+    needed = "sample" if of_round else "generate" if "request" in case else "law"
+    if _functions(loaded)[needed] is None:
+        raise UsageError(f"{path} is of a subject that has {needed}, and {loaded.spec} has none")
+    if of_round:
+        drawn = case["shape"]
+        shape = "chain" if isinstance(drawn, int) else "tree" if isinstance(drawn, list) else drawn
+        if shape != loaded.shape:
+            raise UsageError(f"{path} is of a {shape}, but {loaded.spec} verifies {loaded.shape}s")
     report = _report(loaded, data["profile"], data["seed"])
     session = Session(loaded, rule, report, progress or _silent)
     with closing(loaded), states_kept():
         try:
-            if _smoke(session) and claim != "smoke":
-                with one_thread():
-                    _judge(session, lambda exact: exact.again(claim, data["case"]))
+            with one_thread():
+                if not of_round:
+                    again = sequences.again if needed == "generate" else requests.again
+                    session.findings += again(session, claim, case)
+                elif _smoke(session) and claim != "smoke":
+                    _judge(session, lambda exact: _again(session, exact, claim, case))
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {error}; write it anew with --report") from None
         except Hung as hung:
             _hung(session, hung)
     if data["severity"] == "contract":
@@ -107,8 +122,51 @@ def replay(path: str | Path, progress: Progress | None = None, *, subject: Any =
     return report
 
 
+AROUND = ("metamorphic", "batch", "seeds")
+"""Claims about what stands around single rounds."""
+
+REASONS = {
+    "rounds": "needs a measured law",
+    "audit": "needs a measured law",
+    "parameters": "looked at once, under the first rule",
+    "sequences": "looked at once, under the first rule",
+    "metamorphic": "no relation is known to hold here",
+    "batch": "no two requests stand beside each other",
+    "seeds": "its seed does not decide its draws",
+}
+"""Why a claim that was not settled does not apply."""
+
+
+def _absent(subject: Subject, claim: str) -> str:
+    """Return which function a claim is about, if the subject does not have it, or ""."""
+    if claim == "metamorphic" and (subject.law or subject.generate):
+        return ""
+    about = {"parameters": "law", "proposal": "propose", "sequences": "generate"}
+    name = about.get(claim, "sample")
+    return f"the subject has no {name}" if _functions(subject)[name] is None else ""
+
+
+def _functions(subject: Subject) -> dict[str, Any]:
+    """Return the functions of a subject that claims are about, by name."""
+    return {
+        "sample": subject.call,
+        "propose": subject.propose,
+        "generate": subject.generate,
+        "law": subject.law,
+    }
+
+
 def _silent(_: str) -> None:
     """Show no progress."""
+
+
+def _again(session: Session, exact: Exact, claim: str, case: dict[str, Any]) -> bool:
+    """Repeat a claim about rounds, or about what stands around them."""
+    look = dict(zip(AROUND, (relations, batches, seeding), strict=True)).get(claim)
+    if look is None:
+        return exact.again(claim, case)
+    session.findings += look.again(session, claim, case, exact.instrument)
+    return True
 
 
 def _judge(session: Session, ask: Callable[[Exact], bool]) -> None:
@@ -117,6 +175,8 @@ def _judge(session: Session, ask: Callable[[Exact], bool]) -> None:
     for instrument in _instruments(session):
         with instrument.ready():
             followed = ask(Exact(session, instrument))
+            if followed and ask == Exact.judge:
+                _around(session, instrument)
         if followed:
             for finding in session.findings:
                 if finding.claim == "audit" and reasons:
@@ -126,6 +186,34 @@ def _judge(session: Session, ask: Callable[[Exact], bool]) -> None:
         session.findings, session.escapes = list(before), []
     session.report.escapes += [r for r in reasons if r not in session.report.escapes]
     session.findings += [*samples.judge(session), *session.doubts[:1]]
+    if ask == Exact.judge:
+        _around(session, None)
+
+
+def _around(session: Session, instrument: Instrument | None) -> None:
+    """Look at what stands around single rounds, once these are known to be right."""
+    if _wrong(session):
+        return
+    for look in (relations.judge, batches.judge, seeding.judge):
+        session.findings += look(session, instrument)
+
+
+def _wrong(session: Session) -> bool:
+    """Whether the law, or a stream, was refuted: everything else would fail for that alone."""
+    return any(f.verdict == "fail" and f.severity != "edge" for f in session.findings)
+
+
+def _whole(session: Session) -> None:
+    """Look at what a subject has beside rounds: a law under parameters, and whole sequences."""
+    subject = session.subject
+    if subject.law is not None:
+        try:
+            session.findings += requests.judge(session)
+        except ImportError as error:  # enclosures need a package that not everybody has
+            finding = Finding("parameters", session.rule, "", "inconclusive", message=str(error))
+            session.findings.append(finding)
+    if subject.generate is not None:
+        session.findings += sequences.judge(session)
 
 
 def _instruments(session: Session) -> Iterator[Instrument]:
@@ -248,22 +336,18 @@ def _call_contract(session: Session, reason: str) -> None:
 def _close(session: Session) -> None:
     """Put the findings in order, and add the claims that were not reached."""
     _tell_contract(session)
-    smoked = session.findings[0].claim == "smoke" and session.findings[0].verdict != "pass"
+    smoke = next((f.verdict for f in session.findings if f.claim == "smoke"), "pass")
+    wrong = _wrong(session)
     done = {finding.claim for finding in session.findings}
-    reasons = {
-        "proposal": "the subject has no propose",
-        "rounds": "needs a measured law",
-        "audit": "needs a measured law",
-    }
     for claim in CLAIMS:
         if claim in done:
             continue
-        if smoked:
-            finding = Finding(claim, session.rule, "", "not run", message="after the smoke failure")
-        else:
-            reason = reasons.get(claim, "no rule is declared")
-            finding = Finding(claim, session.rule, "", "not applicable", message=reason)
-        session.findings.append(finding)
+        verdict, reason = "not applicable", _absent(session.subject, claim)
+        if not reason and (smoke != "pass" or (wrong and claim in AROUND)):
+            verdict = "not run"
+            reason = "after the smoke failure" if smoke != "pass" else "after the failures above"
+        reason = reason or REASONS.get(claim, "no rule is declared")
+        session.findings.append(Finding(claim, session.rule, "", verdict, message=reason))
     order = list(CLAIMS)
     session.findings.sort(key=lambda finding: order.index(finding.claim))
     session.report.findings += session.findings

@@ -18,7 +18,9 @@ from specref.dist import Law, as_fraction
 from specref.gate import diagnose
 from specref.gate.cases import Case, Fixture, exact, sampled_fixtures
 from specref.gate.checks import Drafted, mixed
+from specref.gate.chi_square import ChiSquare, chi_square, holm, remark
 from specref.gate.evidence import ALARM, Evidence, rows_needed, weigh
+from specref.gate.grid import parameter_fixtures
 from specref.gate.report import SAMPLES, Finding, shown
 from specref.gate.seeds import seed_of
 from specref.gate.session import Session
@@ -32,23 +34,30 @@ FIRST_LOOK = 1 << 10
 
 def judge(session: Session) -> list[Finding]:
     """Return the findings that samples give, one for each claim that they can settle."""
-    laws = sampled_fixtures(session.subject.shape, session.width)
+    shape, width = session.subject.shape, session.width
+    asked = parameter_fixtures(shape, False, width)
+    laws = sampled_fixtures(shape, width) + asked[0 if session.profile.thorough else -1 :]
     todo = [session.fit(fixture) for fixture in laws]
     session.say("streams")
     fresh = stream(session, todo[0])
     if fresh.verdict == "fail":
         return [fresh, *_not_run(session)]  # counts of draws that are not fresh say nothing
     by_claim: dict[str, list[Finding]] = defaultdict(list)
+    tested: Tested = defaultdict(list)
     for number, fixture in enumerate(todo):
         session.say(f"samples of {fixture.name}")
         count = _Count(session, fixture, seed_of(session.seed, number))
         count.run()
         for finding in count.findings():
             by_claim[finding.claim].append(finding)
+        for view in count.views:
+            tested[view.claim].append(_tested(session, view.expected, view.counts))
     if session.subject.propose is not None:
         session.say("samples of its own drafts")
-        by_claim["proposal"].append(_proposal(session, todo[0]))
-    return [*(_worst(found) for found in by_claim.values()), fresh]
+        by_claim["proposal"].append(_proposal(session, todo[0], tested))
+    worst = [_worst(found) for found in by_claim.values()]
+    _add_chi_square(session, worst, tested)
+    return [*worst, fresh]
 
 
 def around(session: Session, fixture: Fixture) -> list[Finding]:
@@ -57,8 +66,28 @@ def around(session: Session, fixture: Fixture) -> list[Finding]:
     found = [stream(session, fixture)]
     if session.subject.propose is not None:
         session.say("samples of its own drafts")
-        found.append(_proposal(session, fixture))
+        tested: Tested = defaultdict(list)
+        found.append(_proposal(session, fixture, tested))
+        _add_chi_square(session, found, tested)
     return found
+
+
+Tested = defaultdict[str, list[ChiSquare]]
+"""Chi-square tests, by claim."""
+
+
+def _tested(session: Session, wanted: Mapping[Any, Any], counts: Mapping[Any, int]) -> ChiSquare:
+    return chi_square(wanted, counts, session.profile.tv, tests=session.tests)
+
+
+def _add_chi_square(session: Session, findings: list[Finding], tested: Tested) -> None:
+    """Say in each finding what chi-square makes of the counts of its claim; it decides nothing."""
+    p_values = [one.p_value for finding in findings for one in tested[finding.claim]]
+    adjusted = iter(holm(p_values, session.tests))
+    for finding in findings:
+        found = tested[finding.claim]
+        text = remark(found, [next(adjusted) for _ in found], session.tests)
+        finding.message = "; ".join(filter(None, (finding.message, text)))
 
 
 def _not_run(session: Session) -> list[Finding]:
@@ -232,7 +261,7 @@ class _View:
         finding.measured = shown({o: Fraction(c, seen.rows) for o, c in self.counts.items()})
 
 
-def _proposal(session: Session, fixture: Fixture) -> Finding:
+def _proposal(session: Session, fixture: Fixture, tested: Tested) -> Finding:
     """Count the subject's own drafts against their q, and what it makes of them."""
     case = session.levels(fixture)
     finding = Finding("proposal", session.rule, SAMPLES, "inconclusive")
@@ -251,6 +280,7 @@ def _proposal(session: Session, fixture: Fixture) -> Finding:
     if known is not None:
         counts = Counter(draft.tokens for draft in drafts)
         _weighed(session, finding, case, known, counts, "contract")
+        tested["proposal"].append(_tested(session, known, counts))
         finding.message = finding.message or f"certified by {rows:,} drafts"
         if finding.verdict == "fail":
             finding.message = "its drafts do not follow the q that it declares"
@@ -274,6 +304,7 @@ def _proposal(session: Session, fixture: Fixture) -> Finding:
             for out in session.subject.sample(own, min(MOST_ROWS, count - start), seed):
                 texts[out if isinstance(out, Problem) else continued(out, target, length, rng)] += 1
     _weighed(session, finding, case, wanted, texts, "law")
+    tested["proposal"].append(_tested(session, wanted, texts))
     finding.message = f"certified by {rows:,} drafts of its own, verified"
     if finding.verdict == "fail":
         finding.message = "verified on its own drafts, the joint law is not the target's"

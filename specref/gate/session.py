@@ -60,9 +60,9 @@ PROFILES = {
 }
 """Every profile by name."""
 
-TESTS = 16
-"""Largest number of tests on samples for one rule: five claims on two fixtures, the proposals, the
-calls and rows that repeat each other, the batches."""
+TESTS = 52
+"""Largest number of tests on samples for one rule: five claims on three fixtures, seven in profile
+ci, the proposals, calls and rows that repeat each other, batches, relations."""
 
 
 @dataclass

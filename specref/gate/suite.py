@@ -23,8 +23,9 @@ import pytest
 
 from specref.gate import view
 from specref.gate.errors import UsageError, rule_names
+from specref.gate.loading import load
 from specref.gate.report import CLAIMS, Finding, Report
-from specref.gate.subject import Subject, load
+from specref.gate.subject import Subject
 
 UNLOADED = "subject"
 """Id of the one test of a subject that cannot be loaded."""

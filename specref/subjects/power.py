@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import log
+from typing import Any
 
 from specref.decode import output_law
 from specref.dist import as_fraction, tv
@@ -22,6 +23,7 @@ from specref.gate.checks import band
 from specref.gate.report import MEASURED
 from specref.gate.session import PROFILES
 from specref.rules import RULES
+from specref.subjects import engines
 from specref.subjects.programs import WAYS, HashChoices, TorchChoices, of_fault, of_rule
 
 SAMPLERS = [*(name for name, rule in RULES.items() if not rule.off_path), *FAULTS]
@@ -107,8 +109,10 @@ def measurable(fault: Fault, way: str) -> bool:
     The tape shows all. What is learned from answers shows formulas that are wrong; what a single
     value of a draw leads to, or a vanishing mass, only if it lies at the end of a draw.
     """
-    if issubclass(WAYS[way], TorchChoices):
+    if issubclass(WAYS[way], TorchChoices) or fault.kind == "law":
         return True
+    if fault.kind == "loop":
+        return False  # whole sequences are read off the tape, or counted
     return WAYS[way] is not HashChoices and any(
         _apart(fault, made)
         > (band(made.vocab, made.gamma, "float32") if fault.verify else OVERLOOKED)
@@ -152,15 +156,21 @@ def _row(name: str, seen: dict[str, Seen]) -> Row:
     return Row(name, name if honest else FAULTS[name].base, honest, seen)
 
 
+def _sampler(name: str, choices: type) -> Any:
+    """Return a rule or a fault as a subject: of rounds, of whole sequences, or of laws."""
+    if name in RULES:
+        return of_rule(name, choices=choices)
+    fault = FAULTS[name]
+    return (engines.of_fault if fault.kind in ("loop", "law") else of_fault)(fault, choices)
+
+
 def _seen(name: str, way: str) -> Seen:
-    choices = WAYS[way]
-    report = check(
-        of_rule(name, choices=choices) if name in RULES else of_fault(FAULTS[name], choices)
-    )
+    report = check(_sampler(name, WAYS[way]))
     claims = dict.fromkeys(finding.claim for finding in report.failures)
     severities = dict.fromkeys(finding.severity for finding in report.failures)
     nearest = [finding.nearest_fault for finding in report.failures if finding.nearest_fault]
-    measured = any(f.claim == "joint" and f.depth == MEASURED for f in report.findings)
+    about = ("joint", "sequences", "parameters")
+    measured = any(f.claim in about and f.depth == MEASURED for f in report.findings)
     return Seen(
         report.verdict,
         f"{', '.join(claims)} ({', '.join(severities)})" if claims else "",

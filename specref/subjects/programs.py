@@ -17,7 +17,7 @@ import torch
 
 from specref.dist import Number
 from specref.draft import DRAFTS, Drafter, flat
-from specref.faults import FAULTS, Fault
+from specref.faults import ROUND_FAULTS, Fault
 from specref.gate.cases import Case, exact
 from specref.gate.errors import gated_rule
 from specref.rules import RULES, Verify
@@ -205,14 +205,14 @@ class Every:
         way = name.replace("_", " ")
         if way in WAYS:
             return Every(self._faults, WAYS[way])
-        if self._faults and name in FAULTS:
-            return of_fault(FAULTS[name], self._choices)
+        if self._faults and name in ROUND_FAULTS:
+            return of_fault(ROUND_FAULTS[name], self._choices)
         if not self._faults and name in RULES:
             return of_rule(name, choices=self._choices)
         raise AttributeError(name)
 
     def __dir__(self) -> list[str]:
-        return sorted(FAULTS if self._faults else RULES)
+        return sorted(ROUND_FAULTS if self._faults else RULES)
 
 
 faults = Every(faults=True)
