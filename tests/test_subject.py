@@ -223,6 +223,48 @@ def test_a_report_of_an_object_has_cases_but_no_commands(tmp_path):
     assert json.loads(path.read_text())["subject"] is None
 
 
+class Model:
+    """A model that a subject brings."""
+
+    name, vocab, prompt, max_tokens, eos = "mine", 3, (0,), 2, ()
+
+    def __init__(self, **names):
+        self.__dict__.update(names)
+
+    def target(self, context):
+        return [0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"name": None}, "name = None; it is a text"),
+        ({"vocab": "3"}, "vocab = '3'"),
+        ({"prompt": (0, 3)}, "prompt has token 3; tokens are 0 <= token < 3"),
+        ({"prompt": "ab"}, "prompt"),
+        ({"target": 3}, "target = 3; it is a function"),
+        ({"max_tokens": -1}, "max_tokens = -1"),
+        ({"max_tokens": None}, "max_tokens = None"),
+        ({"max_tokens": 40}, r"max_tokens = 40 makes up to 3\^40 texts"),
+        ({"eos": "2"}, "eos = '2'"),
+        ({"eos": (7,)}, "eos has token 7"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_model_that_is_none_is_a_usage_error(names, words):
+    def generate(model, n, seed, max_tokens, eos):
+        return None
+
+    with pytest.raises(UsageError, match=rf"^it\.models\[0\]: .*{words}"):
+        wrap(subject(generate=staticmethod(generate), models=[Model(**names)]), "it")
+
+
+def test_models_have_names_of_their_own():
+    assert len(wrap(subject(models=[Model(), Model(name="other")]), "it").models) == 2
+    with pytest.raises(UsageError, match="two of one name"):
+        wrap(subject(models=[Model(), Model()]), "it")
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

@@ -255,7 +255,7 @@ def _certified(report: "Report", place: str) -> bool:
 
     data = certificate(report)
     if not any(part["models"] for part in data["rules"]):
-        reasons = report.escapes or [why for _, _, why in data["left_out"]] or ["it does not run"]
+        reasons = report.escapes or [why for _, _, why in data["left_out"]] or ["no rounds ran"]
         complain(f"--certificate {place} is not written, no law was measured: {reasons[0]}")
         return False
     with writing("--certificate", place):

@@ -44,7 +44,7 @@ class Answer:
             return "crash", str(self.got)
         loss = math.fsum(self.got) - 1
         if abs(loss) > ask.band:
-            return "law", f"the masses sum to 1 {loss:+.3g}"
+            return "law", f"the masses sum to {1 + loss:.9g}"
         if ask.firm:
             return self._against()
         dead = [x for x, s in enumerate(ask.logits) if s == -math.inf and self.got[x]]

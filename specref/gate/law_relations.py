@@ -199,7 +199,7 @@ def again(session: Session, caller: Caller, ask: Ask, data: Mapping[str, Any]) -
     Raises:
         ValueError: data that names no relation.
     """
-    name = data.get("relation")
+    name = str(data.get("relation"))
     if name not in RELATIONS:
         near = nearest(str(name), RELATIONS)
         raise ValueError(f"case.relation is {name!r}{near}, not one of {', '.join(RELATIONS)}")
@@ -254,10 +254,10 @@ def _compared(twin: Twin, answers: Sequence[Answer]) -> tuple[str, float | None,
     else:
         wanted = tuple(masses[1][place] for place in twin.places)
     lost = 0.0 if twin.other is None else math.fsum(masses[1]) - math.fsum(wanted)
-    apart = distance(masses[0], wanted)
+    apart = max(distance(masses[0], wanted), lost)
     limit = sum(answer.ask.band for answer in answers) + twin.slack
-    if apart > limit or lost > limit:
-        return f"TV {max(apart, lost):.3g}", apart, wanted
+    if apart > limit:
+        return f"TV {apart:.3g}", apart, wanted
     return "", apart, wanted
 
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from specref.choice import Choose
+from specref.dist import integers, whole
 from specref.draft import DRAFTS, Drafter, Node, Shape, depth, flat, nodes
 from specref.faults import FAULTS
 from specref.gate.errors import UsageError, nearest, rule_names
@@ -23,6 +24,7 @@ from specref.logits import PRESETS, Preset
 from specref.logits.parameters import OFF
 from specref.model import Context, Model
 from specref.rules import RULES
+from specref.stops import Stops
 
 BUILT_IN = {
     "transformers": "specref.subjects.transformers",
@@ -72,6 +74,9 @@ COMMAND = "command:"
 
 PARAMETERS = (*OFF, "stop")
 """What a subject may have: sampling parameters, and stop sequences in `generate`."""
+
+MOST_TEXTS = 1 << 16
+"""Whole sequences of a model are enumerated: so many at most."""
 
 FUNCTIONS = ("sample", "propose", "decide", "off", "generate", "law")
 """The functions that a subject may have."""
@@ -235,7 +240,35 @@ def _models(given: Any, spec: str) -> tuple[Any, ...]:
         for name in ("name", "vocab", "prompt", "target", "max_tokens", "eos"):
             if not hasattr(model, name):
                 raise UsageError(f"{spec}.models[{at}] has no {name}; see gate.models.ToyModel")
+        try:
+            _check_model(model)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{spec}.models[{at}]: {error}") from None
+    names = [model.name for model in given]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{spec}.models has two of one name; reports tell them by it")
     return tuple(given)
+
+
+def _check_model(model: Any) -> None:
+    """Refuse a model whose attributes are no model's."""
+    if not isinstance(model.name, str) or not model.name:
+        raise ValueError(f"name = {model.name!r}; it is a text")
+    if not callable(model.target):
+        raise ValueError(f"target = {model.target!r}; it is a function from a context to a law")
+    vocab = whole(model.vocab, "vocab", "pass the number of tokens", 1)
+    stops = Stops(whole(model.max_tokens, "max_tokens", "pass a number of tokens", 0), model.eos)
+    prompt = integers(model.prompt, "prompt")
+    for name, tokens in (("prompt", prompt), ("eos", sorted(stops.eos))):
+        for x in tokens:
+            if not 0 <= x < vocab:
+                raise ValueError(f"{name} has token {x}; tokens are 0 <= token < {vocab}")
+    assert stops.max_tokens is not None
+    if vocab**stops.max_tokens > MOST_TEXTS:
+        raise ValueError(
+            f"max_tokens = {stops.max_tokens} makes up to {vocab}^{stops.max_tokens} texts, all of "
+            f"which are enumerated; pass one that makes {MOST_TEXTS:,} at most"
+        )
 
 
 def _preset(given: Any, spec: str) -> Preset:

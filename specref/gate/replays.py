@@ -14,6 +14,10 @@ from specref.rules import RULES
 FIELDS = ("subject", "profile", "seed", "claim", "rule", "severity", "case")
 
 
+OF_CASES = {"request": ("sequences", "metamorphic"), "preset": ("parameters", "metamorphic")}
+"""What a case holds that is not of rounds, and the claims that have such cases."""
+
+
 class _Damage(Exception):
     """A field that does not hold what it should; the message names both."""
 
@@ -57,6 +61,9 @@ def _check(data: dict[str, Any]) -> None:
     case = data["case"]
     if not isinstance(case, dict):
         raise _Damage(f"case is {_short(case)}, not a case")
+    for key, claims in OF_CASES.items():
+        if key in case and data["claim"] not in claims:
+            raise _Damage(f"claim is {data['claim']!r}, but the case is one of {claims[0]!r}")
     if "request" in case:
         if not isinstance(case["request"], str):
             raise _Damage(f"case.request is {_short(case['request'])}, not a name")

@@ -69,6 +69,8 @@ def declared(subject: Subject) -> Preset:
     for name in subject.parameters:
         if name not in preset.names:
             have = [other.name for other in PRESETS.values() if name in other.names]
+            if not have:
+                continue  # of `generate`
             raise UsageError(
                 f"{subject.spec}.parameters has {name!r}, which preset {preset.name!r} has not; "
                 f"leave it out, or declare one that has: {', '.join(have)}"
@@ -270,7 +272,10 @@ def _computed(name: str) -> str:
     """Say what is computed by what is no fault of the registry."""
     kind, _, preset = name.partition(" ")
     if kind == "preset":
-        return f"this is what preset {preset!r} makes of the parameters"
+        return (
+            f"this is what preset {preset!r} makes of the parameters; if that is meant, declare "
+            f"preset = {preset!r}"
+        )
     return f"this is the law if {kind} is not asked for"
 
 

@@ -52,6 +52,7 @@ def relations(
         found = look(reader, known)
         if isinstance(found, Finding):
             found.message = f"{name}: {found.message}"
+            found.case = {**(found.case or {}), "relation": name}
             failures.append(found)
         elif found:
             held.append(name)
