@@ -190,7 +190,10 @@ def test_a_replay_says_whether_it_still_fails(name, code, last, run, stub):
         (["gate", "a.py", "--seed", "2147483648"], "--seed 2147483648 is neither"),
         (["gate", "a.py", "--rules", ","], "--rules is empty; rules: token"),
         (["gate", "a.py"], "there is no file 'a.py'"),
-        (["gate", "transformer"], "no subject 'transformer' (nearest: transformers)"),
+        (
+            ["gate", "transformer"],
+            "no subject 'transformer' (nearest: transformers, transformers.generate)",
+        ),
         (["gate", "json"], "there is no subject 'json'"),
         (["gate", "json:dumps"], "json:dumps has no sample(case, n, seed)"),
         (["gate", "json:dump_s"], "json has no attribute 'dump_s' (nearest: dumps"),
@@ -473,4 +476,4 @@ def test_end_to_end_a_wrong_sampler_fails_is_repeated_and_is_fixed(tmp_path):
     assert (fixed.returncode, "FIXED" in fixed.stdout) == (0, True), fixed.stderr
     whole = shell("gate", "argmax.py", cwd=tmp_path)
     assert whole.returncode == 0, whole.stdout
-    assert whole.stdout.splitlines()[-1].startswith("PASS  greedy: 10 claims")
+    assert whole.stdout.splitlines()[-1].startswith("PASS  greedy: 15 claims")

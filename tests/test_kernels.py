@@ -87,7 +87,7 @@ def test_a_missing_package_is_named_with_what_installs_it(name, package, monkeyp
     def missing(_):
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr("specref.gate.subject.import_module", missing)
+    monkeypatch.setattr("specref.gate.loading.import_module", missing)
     with pytest.raises(UsageError) as caught:
         load(name)
     said = f"subject '{name}' needs {package}; pip install --no-deps "

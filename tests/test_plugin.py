@@ -154,7 +154,7 @@ def test_several_rules_and_none(project, stub):
 def test_verdicts_become_outcomes(project, stub):
     stub(reports.FAILED)
     done = run(project, "-rs")
-    done.assert_outcomes(passed=5, failed=4, skipped=1)
+    done.assert_outcomes(passed=5, failed=4, skipped=6)
     done.stdout.fnmatch_lines(["*SKIPPED*not applicable: the subject has no propose*"])
     snapshot.check(
         "plugin-failures",
@@ -176,7 +176,7 @@ def test_failures_stand_where_the_tests_were_asked_for(project, stub):
 def test_inconclusive_is_a_failure_that_says_so(project, stub):
     stub(reports.SAMPLED)
     done = run(project)
-    done.assert_outcomes(passed=6, failed=1, skipped=3)
+    done.assert_outcomes(passed=6, failed=1, skipped=8)
     done.stdout.fnmatch_lines(["inconclusive: TV <= 0.087 is all that*"])
 
 
@@ -210,7 +210,7 @@ def test_no_failure_is_lost_for_its_rule(project, stub, rule):
 def test_the_gate_runs_once_per_subject(project, stub):
     project.makepyfile(test_other=TESTS.replace("test_sampler", "test_again"))
     calls = stub(reports.PASSED)
-    run(project).assert_outcomes(passed=18, skipped=2)
+    run(project).assert_outcomes(passed=18, skipped=12)
     assert calls == [("mine.engine", None, "quick", 0)]
 
 
@@ -341,13 +341,13 @@ def test_a_subject_may_be_named_by_its_path(project, stub):
         """
     )
     calls = stub(reports.PASSED)
-    run(project).assert_outcomes(passed=9, skipped=1)
+    run(project).assert_outcomes(passed=9, skipped=6)
     assert calls[0][0] == str(project.path / "mine/engine.py")
 
 
 def test_without_the_plugin_conformance_runs_with_the_defaults(project, stub):
     calls = stub(reports.PASSED)
-    run(project, "-p", "no:specref").assert_outcomes(passed=9, skipped=1)
+    run(project, "-p", "no:specref").assert_outcomes(passed=9, skipped=6)
     assert calls == [("mine.engine", None, "quick", 0)]
 
 
@@ -359,7 +359,7 @@ def test_warnings_of_a_subject_stay_warnings(project, monkeypatch):
         return reports.PASSED
 
     monkeypatch.setattr("specref.gate.check", answer, raising=False)
-    run(project, "-W", "error").assert_outcomes(passed=9, skipped=1, warnings=1)
+    run(project, "-W", "error").assert_outcomes(passed=9, skipped=6, warnings=1)
 
 
 def test_workers_of_a_parallel_run_share_a_fresh_seed(project):
@@ -379,7 +379,7 @@ def test_workers_of_a_parallel_run_share_a_fresh_seed(project):
     )
     args = ("-n", "2", "-p", "xdist", "--specref-seed", "fresh", "--specref-report", "out")
     done = project.runpytest_subprocess("-p", "no:cacheprovider", *args)
-    done.assert_outcomes(passed=5, failed=4, skipped=1)
+    done.assert_outcomes(passed=5, failed=4, skipped=6)
     (told_seed,) = set(re.findall(r"repeat with --specref-seed (\d+)", done.stdout.str()))
     assert set(re.findall(r"profile quick, seed (\d+)", done.stdout.str())) == {told_seed}
     assert json.loads((project.path / "out/report.json").read_text())["seed"] == int(told_seed)

@@ -235,11 +235,14 @@ def _single(law: Mapping[Any, Fraction]) -> Mass:
 
 
 def refusal(subject: Subject, case: Case, seed: int, calls: int = 4) -> str:
-    """Return the exception that a case raises in every call, or ""."""
+    """Return what is no round, in every call on a case: an exception or a shape; or ""."""
     text = ""
     for number in range(calls):
         (outcome,) = subject.sample(case, 1, seed_of(seed, number))
-        if not isinstance(outcome, Problem) or outcome.kind != "exception":
+        if not isinstance(outcome, Problem) or outcome.kind not in (
+            "exception",
+            "shape",
+        ):
             return ""
         text = str(outcome)
     return text
@@ -378,7 +381,7 @@ def summary(
     if measured and sampled:
         finding.message += f"; by counts: {', '.join(sampled)}"
     for name, text in refused.items():
-        finding.message += f"; {name}: it raises, and is left alone ({text})"
+        finding.message += f"; {name}: it takes no such case, and is left alone ({text})"
     if any(result.verdict == "inconclusive" for result in results):
         finding.verdict = "inconclusive"
         finding.message += f"; the profile wants counts that certify {certified(session)}"
