@@ -5,7 +5,7 @@ import torch
 
 import specref.gate.models as gate_models
 from specref.faults import FAULTS
-from specref.gate import check, sequences
+from specref.gate import check, replay, sequences
 from specref.gate.generated import texts
 from specref.gate.models import ASKED, DRAFT, TARGET, Failing, InjectedError, Request, ToyModel
 from specref.gate.sequence_relations import RELATIONS
@@ -38,6 +38,21 @@ def relation(engine, name, *names):
     assert broken.message.startswith(f"{name}: ")
     assert (broken.claim, broken.verdict) == ("metamorphic", "fail")
     return broken
+
+
+def test_an_engine_that_hangs_is_told_under_its_own_claim_and_repeated(tmp_path):
+    path = tmp_path / "hanging.py"
+    path.write_text(
+        "time_limit = 0.05\n\n\ndef generate(model, n, seed, max_tokens, eos):\n"
+        "    while True:\n        pass\n"
+    )
+    report = check(str(path))
+    (failure,) = report.failures
+    assert (failure.claim, failure.severity) == ("sequences", "crash")
+    assert "generate ran longer than 0.05 s" in failure.message
+    report.write(tmp_path / "out")
+    (file,) = (tmp_path / "out").glob("0*.json")
+    assert [f.claim for f in replay(file).failures] == ["sequences"]
 
 
 def test_an_honest_torch_engine_passes_with_its_law_measured():

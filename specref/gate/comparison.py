@@ -26,8 +26,7 @@ from specref.gate.seeds import seed_of
 from specref.gate.session import Session
 from specref.gate.subject import MOST_ROWS, Outcome, Problem, Subject
 from specref.model import Model
-
-Text = tuple[int, ...]
+from specref.stops import Text
 
 
 def as_it_is(text: Text) -> Hashable:
@@ -239,10 +238,7 @@ def refusal(subject: Subject, case: Case, seed: int, calls: int = 4) -> str:
     text = ""
     for number in range(calls):
         (outcome,) = subject.sample(case, 1, seed_of(seed, number))
-        if not isinstance(outcome, Problem) or outcome.kind not in (
-            "exception",
-            "shape",
-        ):
+        if not isinstance(outcome, Problem) or outcome.kind not in ("exception", "shape"):
             return ""
         text = str(outcome)
     return text

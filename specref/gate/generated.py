@@ -72,7 +72,7 @@ class Engine:
             with limited(seconds):
                 raw = generate(given, n, seed, request.max_tokens, tuple(request.eos))
         except TimeLimit:
-            raise Hung("generate", cast(Any, request), n, seconds) from None
+            raise Hung("generate", request, n, seconds) from None
         except KeyboardInterrupt:
             raise
         except BaseException as error:

@@ -3,7 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from importlib import metadata
 from importlib.util import find_spec
@@ -61,7 +61,7 @@ def check(
                     runs = loaded.call is not None and _smoke(session)
                     with one_thread():
                         if runs:
-                            _judge(session, Exact.judge)
+                            _around(session, _judge(session, Exact.judge))
                         if number == 0:  # they know no rule
                             _whole(session)
                 except Hung as hung:
@@ -122,8 +122,8 @@ def replay(path: str | Path, progress: Progress | None = None, *, subject: Any =
     return report
 
 
-AROUND = ("metamorphic", "batch", "seeds")
-"""Claims about what stands around single rounds."""
+AROUND = {"metamorphic": relations, "batch": batches, "seeds": seeding}
+"""Claims about what stands around single rounds, and who looks at them."""
 
 REASONS = {
     "rounds": "needs a measured law",
@@ -162,40 +162,41 @@ def _silent(_: str) -> None:
 
 def _again(session: Session, exact: Exact, claim: str, case: dict[str, Any]) -> bool:
     """Repeat a claim about rounds, or about what stands around them."""
-    look = dict(zip(AROUND, (relations, batches, seeding), strict=True)).get(claim)
-    if look is None:
+    if claim not in AROUND:
         return exact.again(claim, case)
-    session.findings += look.again(session, claim, case, exact.instrument)
+    session.findings += AROUND[claim].again(session, claim, case, exact.instrument)
     return True
 
 
-def _judge(session: Session, ask: Callable[[Exact], bool]) -> None:
-    """Ask the first instrument that can follow the subject; count samples if none can."""
+def _judge(session: Session, ask: Callable[[Exact], bool]) -> Instrument | None:
+    """Ask the first instrument that can follow the subject; count samples if none can.
+
+    Returns:
+        The instrument that could; None if none.
+    """
     before, reasons = list(session.findings), list[str]()
     for instrument in _instruments(session):
         with instrument.ready():
             followed = ask(Exact(session, instrument))
-            if followed and ask == Exact.judge:
-                _around(session, instrument)
         if followed:
             for finding in session.findings:
                 if finding.claim == "audit" and reasons:
                     finding.message += f"; the tape could not follow: {reasons[0]}"
-            return
+            return instrument
         reasons += session.escapes
         session.findings, session.escapes = list(before), []
     session.report.escapes += [r for r in reasons if r not in session.report.escapes]
     session.findings += [*samples.judge(session), *session.doubts[:1]]
-    if ask == Exact.judge:
-        _around(session, None)
+    return None
 
 
 def _around(session: Session, instrument: Instrument | None) -> None:
     """Look at what stands around single rounds, once these are known to be right."""
     if _wrong(session):
         return
-    for look in (relations.judge, batches.judge, seeding.judge):
-        session.findings += look(session, instrument)
+    with nullcontext() if instrument is None else instrument.ready():
+        for module in AROUND.values():
+            session.findings += module.judge(session, instrument)
 
 
 def _wrong(session: Session) -> bool:
@@ -286,8 +287,9 @@ def _smoke(session: Session) -> bool:
 
 def _hung(session: Session, hung: Hung) -> None:
     """Say what hung, in place of the finding that it runs; claims that are settled stay so."""
-    session.findings = [finding for finding in session.findings if finding.claim != "smoke"]
-    finding = Finding("smoke", session.rule, "", "fail", "crash", None, str(hung))
+    claim = "sequences" if hung.what == "generate" else "smoke"
+    session.findings = [finding for finding in session.findings if finding.claim != claim]
+    finding = Finding(claim, session.rule, "", "fail", "crash", None, str(hung))
     finding.case = hung.case.to_json()
     if hung.n > 1:  # it may be slow, and honest
         finding.verdict, finding.severity, finding.case = "inconclusive", "", None

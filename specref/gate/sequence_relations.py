@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import permutations
-from typing import Any, cast
+from typing import Any
 
 from specref.dist import tv as distance
 from specref.gate.evidence import ALARM, weigh
@@ -16,7 +16,7 @@ from specref.gate.generated import Masses, Reader, Reading
 from specref.gate.models import Failing, Request, ToyModel
 from specref.gate.report import MEASURED, SAMPLES, Finding, shown
 from specref.gate.seeds import ambient, seed_of
-from specref.gate.subject import Outcome, Problem
+from specref.gate.subject import Problem
 from specref.stops import Stops
 
 ROWS, FEW_ROWS = 256, 64
@@ -283,22 +283,11 @@ def fresh_states(reader: Reader, readings: Sequence[Reading]) -> Held:
         return False
     from specref.gate import stream
 
-    reading = _richest(readings)
-    sampler, case = cast(Any, _AsSampler(reader)), cast(Any, reading.request)
-    text = stream.repeated_states(sampler, case, reader.session.seed)
+    reading, seed = _richest(readings), reader.session.seed
+    text = stream.repeated_states(
+        lambda rows, number: reader.engine.texts(reading.request, rows, seed_of(seed, number)), seed
+    )
     return _failure(reader, reading.request, text, "stream", "") if text else True
-
-
-class _AsSampler:
-    """An engine as the stream check asks a sampler."""
-
-    propose = None
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def sample(self, request: Request, n: int, seed: int) -> list[Outcome]:
-        return self._reader.engine.texts(request, n, seed)
 
 
 def _failure(reader: Reader, request: Request, text: str, severity: str, depth: str) -> Finding:

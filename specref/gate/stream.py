@@ -6,48 +6,47 @@ draw, over several calls with different seeds: two draws from the same state are
 each draw of a batch is moved by itself: it may decide one row, not several.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from specref.gate.audit import Recorder
 from specref.gate.cases import Case
-from specref.gate.seeds import ambient, seed_of, states_kept
+from specref.gate.seeds import ambient, states_kept
 from specref.gate.subject import Outcome, Problem, Subject
 from specref.gate.tape import Tape
 from specref.gate.variable import Box, Draw, Run
 
+ROWS, CALLS = 4, 6
+"""Rows of a call and number of calls in which states are noted."""
 
-def repeated_states(subject: Subject, case: Case, seed: int, calls: int = 6, rows: int = 4) -> str:
-    """Return how the subject uses a generator's state twice, or "" if it does not.
+
+def repeated_states(call: Callable[[int, int], object], seed: int) -> str:
+    """Return how a subject uses a generator's state twice, or "" if it does not.
 
     Args:
-        subject: the sampler.
-        case: what it is called on.
-        seed: of the first call; each call has another.
-        calls: how many calls.
-        rows: rows of each.
+        call: makes one call of the subject, given a number of rows and the number of the call,
+            which seeds it.
+        seed: of what the subject does not seed itself.
     """
     seen: dict[bytes, tuple[int, int]] = {}
     values: dict[tuple[int, ...], tuple[int, int]] = {}
     with states_kept():
         ambient(seed)
-        for call in range(calls):
+        for number in range(CALLS):
             recorder = Recorder(states=True)
             with torch.no_grad(), recorder:
-                if subject.propose is not None:
-                    subject.proposals(case, rows, seed_of(seed, calls + call))
-                subject.sample(case, rows, seed_of(seed, call))
+                call(ROWS, number)
             for draw, state in enumerate(recorder.states):
-                first = seen.setdefault(state, (call, draw))
-                if first != (call, draw):
-                    return _says(first, (call, draw), "starts from the generator state of")
+                first = seen.setdefault(state, (number, draw))
+                if first != (number, draw):
+                    return _says(first, (number, draw), "starts from the generator state of")
             for draw, numbers in enumerate(recorder.uniforms):
                 for at in range(len(numbers) - 1):
                     pair = (numbers[at], numbers[at + 1])
-                    first = values.setdefault(pair, (call, draw))
-                    if first != (call, draw):
-                        return _says(first, (call, draw), "repeats the numbers of")
+                    first = values.setdefault(pair, (number, draw))
+                    if first != (number, draw):
+                        return _says(first, (number, draw), "repeats the numbers of")
     return ""
 
 

@@ -77,10 +77,10 @@ Outcome = tuple[int, ...] | Problem
 class Hung(Exception):
     """A call took longer than the subject's time limit: nothing more is asked of the subject."""
 
-    def __init__(self, what: str, case: Case, n: int, seconds: float) -> None:
+    def __init__(self, what: str, case: Any, n: int, seconds: float) -> None:
         rows = "" if n == 1 else f" for {n} rows"
         super().__init__(f"{what} ran longer than {seconds:g} s{rows}")
-        self.case, self.n = case, n
+        self.what, self.case, self.n = what, case, n
 
 
 @dataclass

@@ -98,7 +98,14 @@ class Taped:
 
     def repeats(self, case: Case) -> str:
         """Return how a state of a generator is used twice, or ""."""
-        return stream.repeated_states(self.session.subject, case, self.session.seed)
+        subject, seed = self.session.subject, self.session.seed
+
+        def call(rows: int, number: int) -> None:
+            if subject.propose is not None:
+                subject.proposals(case, rows, seed_of(seed, stream.CALLS + number))
+            subject.sample(case, rows, seed_of(seed, number))
+
+        return stream.repeated_states(call, seed)
 
     def shares(self, case: Case) -> str:
         """Return how one draw of a call decides several of its rows, or ""."""
