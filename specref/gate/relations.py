@@ -23,7 +23,6 @@ from specref.gate.comparison import (
     Asked,
     Check,
     Result,
-    Text,
     counted,
     noted,
     off,
@@ -38,6 +37,7 @@ from specref.gate.seeds import seed_of, states_kept
 from specref.gate.session import Session
 from specref.model import Context
 from specref.rules import RULES, Rule
+from specref.stops import Text
 
 CLAIM = "metamorphic"
 
