@@ -1,6 +1,7 @@
 """Given draws through generators: every kind of draw, whole laws, and what is left behind."""
 
 import copy
+import ctypes
 import os
 import random
 import random as aliased
@@ -11,6 +12,7 @@ import time
 from fractions import Fraction
 from math import ceil, log
 from random import random as python_random
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from specref.gate.checks import band_of
 from specref.gate.evidence import RISK
 from specref.gate.inject import Plan, controlled, play
 from specref.gate.learn import CHANGES
+from specref.gate.limit import TimeLimit, deaf, limited
 from specref.gate.loading import load
 from specref.gate.opaque import Drawn, measure_opaque, measure_program, repeated_draws
 from specref.gate.seeds import seed_of, states_kept
@@ -411,8 +414,8 @@ def test_a_subject_that_hangs_is_stopped_while_it_draws():
         time_limit = 0.2
 
         def sample(self, case, n, seed):
-            rng = default_rng(seed)
-            while rng.random() < 2:
+            rng, end = default_rng(seed), time.monotonic() + 30  # what is drawn is kept
+            while rng.random() < 2 and time.monotonic() < end:
                 pass
 
     case = Case(((0.5, 0.5),) * 2, ((0.5, 0.5),) * 2, (0,), (0,), "token")
@@ -420,6 +423,28 @@ def test_a_subject_that_hangs_is_stopped_while_it_draws():
     with pytest.raises(Hung, match="sample ran longer"):
         measure_opaque(load(Loops()), case, 5_000, 1, 10, 10)
     assert sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["deaf", "any callback"])
+def test_a_time_limit_that_rings_where_nothing_can_be_raised_rings_again(marked, monkeypatch):
+    """C drops what its callbacks raise; a single ring would be lost, and the subject run on."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: None)
+
+    def slow():
+        start = monotonic()
+        while monotonic() < start + 0.2:
+            pass
+
+    callback, start = ctypes.CFUNCTYPE(None)(deaf(slow) if marked else slow), monotonic()
+
+    def hang():
+        callback()
+        while monotonic() < start + 60:
+            pass
+
+    with pytest.raises(TimeLimit), limited(0.05):
+        hang()
+    assert monotonic() < start + 30
 
 
 # Torch, word by word.

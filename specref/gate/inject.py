@@ -25,7 +25,6 @@ wherever a module names them, for subclasses that do this when they are made.
 import ctypes
 import gc
 import random
-import signal
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -39,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from specref.gate import words
-from specref.gate.limit import TimeLimit
+from specref.gate.limit import TimeLimit, deaf
 
 Program = Callable[[int], Any]
 """A function of the seed that it is given; what it returns is its outcome."""
@@ -166,10 +165,7 @@ class _Live:
         """Keep what was raised while C waits for a number: it cannot pass through C."""
         if "ctypes callback" not in (report.err_msg or ""):
             self.hook(report)
-        elif isinstance(report.exc_value, TimeLimit):
-            self.escapes.append("the time limit of a run came while it drew a number")
-            signal.setitimer(signal.ITIMER_REAL, 1e-3)  # ring again, until it is heard
-        else:
+        elif not isinstance(report.exc_value, TimeLimit):  # that one rings again
             self.interrupt = report.exc_value
 
 
@@ -385,6 +381,7 @@ def _wired(function: Any, answer: Callable[[_Live, Any, Any], Any], state: bool 
         state: whether the address is the state, which is dear; else it must not matter.
     """
 
+    @deaf
     def draw(place: int) -> Any:
         live = _live
         if live is None:
