@@ -23,9 +23,9 @@ import torch
 
 from gpu_impl.laws import Laws
 from gpu_impl.parameters import FILTERS, Reading
-from gpu_impl.torch_backend.rows import Picked, Side, mass_at
+from gpu_impl.torch_backend.rows import Picked, Side
 
-__all__ = ["draw", "laws", "mass", "mass_at", "why_not"]
+__all__ = ["draw", "laws", "mass", "why_not"]
 
 SOURCE = Path(__file__).with_name("rows.cpp")
 FLAGS = "-O3 -std=c++17 -ffp-contract=off -fno-math-errno -fno-trapping-math -w".split()

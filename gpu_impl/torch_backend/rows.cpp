@@ -25,6 +25,7 @@ constexpr float INF = std::numeric_limits<float>::infinity();
 typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
 typedef float Half __attribute__((vector_size(32)));
+typedef int32_t HalfInts __attribute__((vector_size(32)));
 typedef float Quarter __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(64)));
 
@@ -60,7 +61,8 @@ struct Asked {
     const float *top_p, *min_p;
     float coldest, hottest;
     int32_t filters, groups, group[4], hot[4];
-    int32_t top_k_all, top_p_all, highest, exceeds, top_p_zero, whole_top_k;  // 0 one 1 off 2 refused
+    int32_t top_k_all, top_p_all, highest, exceeds;
+    int32_t top_p_zero, whole_top_k;  // top_p_zero: 0 one, 1 off, 2 refused
 };
 
 // Vectors
@@ -117,10 +119,12 @@ inline float largest(Floats v) {
 }
 
 inline bool any(Ints v) {
-    int64_t x[LANES / 2], some = 0;
-    std::memcpy(x, &v, sizeof v);
-    for (int i = 0; i < LANES / 2; i++) some |= x[i];
-    return some != 0;
+    HalfInts half[2];
+    int64_t quarter[4];
+    std::memcpy(half, &v, sizeof v);
+    half[0] |= half[1];
+    std::memcpy(quarter, half, sizeof quarter);
+    return (quarter[0] | quarter[1] | quarter[2] | quarter[3]) != 0;
 }
 
 // A sum in double precision, of terms that come by 16.
@@ -173,7 +177,8 @@ inline float bits_to_float(uint32_t bits) {
 
 inline float half_to_float(uint16_t h) {
     uint32_t sign = uint32_t(h & 0x8000) << 16, rest = h & 0x7fff;
-    float x = bits_to_float(rest << 13) * 0x1p112f;  // moves the exponent; subnormals come out right
+    // A product moves the exponent, so that subnormals come out right.
+    float x = bits_to_float(rest << 13) * 0x1p112f;
     uint32_t bits;
     std::memcpy(&bits, &x, sizeof bits);
     return bits_to_float(bits | sign | (rest >= 0x7c00 ? 0x7f800000u : 0u));
@@ -309,17 +314,15 @@ struct Likeliest {
     float least = -FLT_MAX;
     std::vector<Token> found;
 
-    void start(size_t count) { k = count, room = 2 * k + 2 * GROUP, least = -FLT_MAX, found.clear(); }
+    void start(size_t count) { k = count, room = k + k / 2 + 64, least = -FLT_MAX, found.clear(); }
 
     void offer(const float* x, int first) {
-        size_t n = found.size();
-        found.resize(n + GROUP);
-        for (int i = 0; i < GROUP; i++) {
-            found[n] = {x[i], first + i};
-            n += x[i] >= least;
+        for (int at = 0; at < GROUP; at += LANES) {
+            if (!any(load(x + at) >= least)) continue;
+            for (int i = at; i < at + LANES; i++)
+                if (x[i] >= least) found.push_back({x[i], first + i});
+            if (found.size() > room) trim();
         }
-        found.resize(n);
-        if (n > room) trim();
     }
     void trim() {
         if (found.size() <= k) return;
@@ -328,7 +331,7 @@ struct Likeliest {
         least = found[k - 1].x;
         auto below = [this](const Token& token) { return !(token.x >= least); };
         found.erase(std::remove_if(found.begin(), found.end(), below), found.end());
-        room = std::max(room, 2 * found.size());
+        room = std::max(room, 2 * found.size());  // many equal ones
     }
 };
 
@@ -366,7 +369,8 @@ struct Want {
         sums = true, sum_scale = scale;
         if (!asked.filters) return;
         bool some_p = p < 1 && !(asked.top_p_zero == 1 && p == 0);
-        int meant = (k > 0 && k < side.width ? TOP_K : 0) | (some_p ? TOP_P : 0) | (m > 0 ? MIN_P : 0);
+        bool some_k = k > 0 && k < side.width;
+        int meant = (some_k ? TOP_K : 0) | (some_p ? TOP_P : 0) | (m > 0 ? MIN_P : 0);
         int before = 0;
         for (int g = 0; g < asked.groups; g++) {
             int now = asked.group[g] & meant;
@@ -378,7 +382,8 @@ struct Want {
     }
 };
 
-void look(const Row& row, int chunk, const Want& want, Likeliest* likeliest, Scratch& s, Look& out) {
+void look(const Row& row, int chunk, const Want& want, Likeliest* likeliest, Scratch& s,
+          Look& out) {
     int begin = chunk * CHUNK, end = std::min(begin + CHUNK, row.side.width);
     bool probs = row.side.probs;
     Ints widest{}, negative{};
@@ -420,16 +425,18 @@ void look(const Row& row, int chunk, const Want& want, Likeliest* likeliest, Scr
 }
 
 Look joined(const Look* looks, int count, float scale, bool probs) {
-    Look all;
+    Look row;
     for (int c = 0; c < count; c++) {
-        if (looks[c].top > all.top) all.top = looks[c].top, all.best = looks[c].best;
-        all.bad = all.bad || looks[c].bad;
+        if (looks[c].top > row.top) row.top = looks[c].top, row.best = looks[c].best;
+        row.bad = row.bad || looks[c].bad;
     }
-    for (int c = 0; c < count; c++)
-        if (looks[c].top > -INF)
-            all.sum += looks[c].sum * (probs ? 1 : std::exp((double(looks[c].top) - all.top) * scale));
-    all.bad = all.bad || all.best < 0 || (probs && !(all.sum > 0 && all.sum < INF));
-    return all;
+    for (int c = 0; c < count; c++) {
+        if (looks[c].top == -INF) continue;
+        double apart = (double(looks[c].top) - row.top) * scale;
+        row.sum += looks[c].sum * (probs ? 1 : std::exp(apart));
+    }
+    row.bad = row.bad || row.best < 0 || (probs && !(row.sum > 0 && row.sum < INF));
+    return row;
 }
 
 // Filters
@@ -504,9 +511,10 @@ size_t with_ties(const std::vector<Token>& tokens, size_t count, size_t limit) {
 }
 
 // Returns how many of the first `limit` tokens reach a mass; limit + 1 if they do not.
-size_t reaching(const std::vector<double>& masses, size_t limit, double wanted, bool exceeds, double& sum) {
+size_t reaching(const std::vector<double>& by, size_t limit, double wanted, bool exceeds,
+                double& sum) {
     for (size_t i = 0; i < limit; i++) {
-        sum += masses[i];
+        sum += by[i];
         if (exceeds ? sum > wanted : sum >= wanted) return i + 1;
     }
     return limit + 1;
@@ -568,14 +576,16 @@ Kept nucleus(const Row& row, const Asked& asked, const Want& want, const Shape& 
              double whole, Scratch& s) {
     float rim = float(std::log(0.5 * (1 - want.p) * whole / row.side.width));
     float step = BINS / rim;
+    Floats outside;  // bins that nobody looks at, as many as lanes, so that none waits for another
+    for (int i = 0; i < LANES; i++) outside[i] = BINS + 1 + i;
     auto bins = [&](Floats x) {
         Floats t = (x - shape.top) * shape.scale;
         Floats bin = t * step;
-        bin = ((t >= rim) & (x >= least)) ? bin : all(BINS + 1.0f);
+        bin = ((t >= rim) & (x >= least)) ? bin : outside;
         return __builtin_convertvector(bin, Ints);
     };
-    float floor = std::max(least, float(shape.top + double(rim) / shape.scale * 1.0001 - 1e-30));
-    std::vector<double> histogram(2 * (BINS + 2));
+    float floor = std::max(least, float(shape.top + double(rim) / shape.scale * 1.0001));
+    std::vector<double> histogram(2 * (BINS + 1 + LANES));
     for (int first = 0; first < row.side.width; first += BLOCK) {
         const float* x = row.block(first, s.x);
         for (int at = 0; at < BLOCK; at += GROUP) {
@@ -653,8 +663,8 @@ Kept wide(const Row& row, const Asked& asked, const Want& want, const Look& seen
     return {cut, total};
 }
 
-void write(const Row& row, const Asked& asked, const Want& want, const Look& seen, Likeliest* likeliest,
-           Scratch& s, const Laws& laws, int64_t i) {
+void write(const Row& row, const Asked& asked, const Want& want, const Look& seen,
+           Likeliest* likeliest, Scratch& s, const Laws& laws, int64_t i) {
     Kept kept{Cut{}, 1};
     float top = seen.best < 0 ? 0 : seen.top;
     if (row.side.probs) {
@@ -695,7 +705,7 @@ struct Term {
           factor(float(by / laws.total[i])),
           none(laws.bad[i] || by == 0) {
         if (shape.probs) cut = Cut{};
-        if (cut.high >= row.side.width - 1) cut.high = Cut{}.high;  // the last block is no exception
+        if (cut.high >= row.side.width - 1) cut.high = Cut{}.high;  // so is what pads a block
     }
 
     // The logits of a block of target tokens, and the least that stays.
@@ -719,8 +729,8 @@ struct Term {
 };
 
 // Returns the mass of max(a p - c q, 0) in a block, off excluded tokens; writes it out if asked.
-double weigh(const Term& p, const Term* q, const int32_t* out, int64_t excluded, int first, Scratch& s,
-             float* weights) {
+double weigh(const Term& p, const Term* q, const int32_t* out, int64_t excluded, int first,
+             Scratch& s, float* weights) {
     if (weights) std::fill(weights, weights + BLOCK, 0.0f);
     if (p.none) return 0;
     const float *x, *y = nullptr;
@@ -789,7 +799,8 @@ enum Result { NO_MEMORY = 0, DONE = 1, OUTSIDE = 2 };
 extern "C" {
 
 // Writes the laws of n rows; returns a Result.
-int specref_laws(const Picked* picked, const Asked* asked, int64_t n, const Laws* laws, int threads) {
+int specref_laws(const Picked* picked, const Asked* asked, int64_t n, const Laws* laws,
+                 int threads) {
     const Side& side = *picked->side;
     if (!inside(*picked, n)) return OUTSIDE;
     int chunks = (side.width + CHUNK - 1) / CHUNK;
@@ -833,9 +844,9 @@ int specref_laws(const Picked* picked, const Asked* asked, int64_t n, const Laws
 
 // Writes the masses of max(a p - c q, 0) of n rows and, if u is given, draws of them;
 // returns a Result.
-int specref_mass(const Picked* p, const Laws* p_laws, const Picked* q, const Laws* q_laws, int64_t n,
-                 const double* a, const double* c, const int32_t* out, int64_t excluded,
-                 const double* u, int32_t* token, double* mass, int threads) {
+int specref_mass(const Picked* p, const Laws* p_laws, const Picked* q, const Laws* q_laws,
+                 int64_t n, const double* a, const double* c, const int32_t* out,
+                 int64_t excluded, const double* u, int32_t* token, double* mass, int threads) {
     const Side& side = *p->side;
     if (!inside(*p, n) || (q && !inside(*q, n))) return OUTSIDE;
     int width = side.place ? side.vocab : side.width;
