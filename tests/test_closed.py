@@ -14,8 +14,8 @@ from tests.test_rules import WALKS_TREES, target_of, targets
 from tests.test_structure import EDGES
 
 # Examples by shape; a bushy tree of drawn siblings has thousands of drafts.
-CHAINS = {0: 5, 1: 60, 2: 30, 3: 5}
-TREES = {(2,): 30, (3,): 10, (1, 2): 10, (2, 1): 10, (2, 2): 2}
+CHAINS = {0: 5, 1: 30, 2: 15, 3: 3}
+TREES = {(2,): 15, (3,): 5, (1, 2): 5, (2, 1): 5, (2, 2): 1}
 
 
 def shapes(name):

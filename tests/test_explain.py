@@ -104,8 +104,8 @@ def drafts(draw, rule):
 
 
 def every_rule(test):
-    """Try 15 drafts of every rule that can be explained."""
-    return pytest.mark.parametrize("rule", EXPLAINED)(settings(max_examples=15)(test))
+    """Try 8 drafts of every rule that can be explained."""
+    return pytest.mark.parametrize("rule", EXPLAINED)(settings(max_examples=8)(test))
 
 
 @every_rule

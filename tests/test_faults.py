@@ -389,19 +389,19 @@ def laws(vocab: int, denominator: int) -> Iterator[Law]:
             yield tuple(rational(w, denominator) for w in cuts)
 
 
-THIRDS = sorted({*laws(3, 2), *laws(3, 3)})
+SMALL = [*laws(3, 2), table(1, 1, 1)(()), table(0, 1, 2)(())]
 
 
 @pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_no_pair_of_small_laws_breaks_a_fault(fault: Fault) -> None:
     shape: Shape = 2 if fault in CHAINS else (2,)
-    for p, q in product(THIRDS, repeat=2):
+    for p, q in product(SMALL, repeat=2):
         assert_runs(fault, p, q, shape)
 
 
 @pytest.mark.parametrize("fault", ROUND_FAULTS.values(), ids=ROUND_FAULTS)
 def test_no_shape_breaks_a_fault(fault: Fault) -> None:
-    shapes: tuple[Shape, ...] = (0, 1, 3, 4) if fault in CHAINS else ((1,), (3,), (2, 2))
+    shapes: tuple[Shape, ...] = (0, 1, 3) if fault in CHAINS else ((1,), (3,), (2, 2))
     if RULES[fault.base].width:
         shapes = ((1,), (2, 2))
     floats = float_law(1, 2, 0), float_law(3, 1, 3), float_law(0, 0, 1)
@@ -428,7 +428,7 @@ def assert_runs(fault: Fault, p: Law, q: Law, shape: Shape) -> None:
 def test_no_draft_breaks_a_wrong_rule(fault: Fault) -> None:
     """Also drafts that q cannot produce, and equal siblings: declared laws may be anything."""
     parents = (0, 1) if fault in CHAINS else (0, 0)
-    for p, q in product(THIRDS, repeat=2):
+    for p, q in product(SMALL, repeat=2):
         for drafts in product(range(3), repeat=2):
             root = tree([p, q, p], [q, p, q], drafts, parents)
             assert sum(law(lambda choose, root=root: fault.rule.verify(root, choose)).values()) == 1

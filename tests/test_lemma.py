@@ -89,7 +89,7 @@ def test_the_three_identities(p, s, r):
 def test_an_instance_keeps_its_contract_at_every_weight_and_node(name, weight):
     target = SHARP3 if RULES[name].one_hot_target else P3
     other = SHARP3 if RULES[name].one_hot_target else Q3
-    for shape, context in itertools.product(shapes_of(name), [(), (1,), (0, 2)]):
+    for shape, context in itertools.product(shapes_of(name), [(), (0, 2)]):
         assert held(name, target, Q3, shape, weight, context) == 0, (shape, context)
         assert held(name, other, P3, shape, weight, context) == 0, (shape, context)
 

@@ -40,17 +40,19 @@ FINE = {
     "scan_falls_to_last_token",
 }
 
-# A fault of each family, with a claim that fails.
+# Faults with a claim that fails: one for each claim on rounds, and one of trees.
 TYPICAL = {
     "residual_is_target": "residual",
     "first_draft_unverified": "acceptance",
     "bonus_from_row_before": "bonus",
-    "target_rows_shifted": "acceptance",
     "argmax_draft": "proposal",
     "siblings_share_p": "acceptance",
-    "filter_on_bonus_only": "bonus",
-    "coin_shared": "acceptance",
 }
+
+TELLING = "small"
+"""The fixture on which most faults show."""
+
+FEW = ("grid V=2", "pair", "sure", "turn, one sibling", TELLING, "zeros")
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +78,12 @@ def taking(monkeypatch, *names):
 
 @pytest.fixture
 def few(monkeypatch):
-    taking(monkeypatch, "grid V=2", "pair", "sure", "turn, one sibling", "small", "zeros")
+    taking(monkeypatch, *FEW)
 
 
 @pytest.fixture
 def one(monkeypatch):
-    taking(monkeypatch, "small")
+    taking(monkeypatch, TELLING)
 
 
 @pytest.fixture
@@ -90,19 +92,45 @@ def hasty(one, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], runs=2_000))
 
 
-@pytest.mark.usefixtures("few")
+@pytest.fixture
+def law_alone(monkeypatch):
+    """Ask for the law of one round only: the claims around it cost as much again."""
+    monkeypatch.setattr(exact.Exact, "rounds", lambda *_: None)
+    monkeypatch.setattr(exact.Exact, "stream", lambda *_: None)
+
+
+@pytest.mark.usefixtures("law_alone")
 @pytest.mark.parametrize("name", ROUND_FAULTS)
-def test_every_fault_fails_and_is_named(name):
+def test_every_fault_fails_and_is_named(name, monkeypatch):
+    taking(monkeypatch, TELLING)
     report = check(of_fault(FAULTS[name]))
+    if name not in named(report):  # this fixture hides it; one of these does not
+        taking(monkeypatch, *FEW)
+        report = check(of_fault(FAULTS[name]))
     assert report.verdict == "fail"
     assert report.escapes == []
-    named = [f.nearest_fault["matches"] for f in report.failures if f.nearest_fault]
-    assert any(name in matches for matches in named), named
+    assert name in named(report)
     assert ({f.claim for f in report.failures} == {"proposal"}) == (name in DRAFTERS)
 
 
+def named(report):
+    """Return the faults that have the measured law of some failure."""
+    found = [f.nearest_fault["matches"] for f in report.failures if f.nearest_fault]
+    return {name for matches in found for name in matches}
+
+
+@pytest.mark.usefixtures("one")
+@pytest.mark.parametrize("name", ["residual_is_target", "siblings_share_p"])
+def test_a_fault_fails_in_the_law_of_two_rounds_too(name):
+    failed = {f.claim: f for f in check(of_fault(FAULTS[name])).failures}
+    assert failed.keys() >= {"joint", "rounds"}
+    assert name in failed["joint"].nearest_fault["matches"]
+
+
 @pytest.mark.parametrize("name", [n for n in HONEST if n != "greedy"])
-def test_every_honest_rule_passes(name):
+def test_every_honest_rule_passes(name, monkeypatch):
+    if name not in ("token", "rrs_without"):  # which pass on every fixture
+        taking(monkeypatch, *FEW[2:], "mixed")
     report = check(of_rule(name))
     passes(report)
     (joint,) = (f for f in report.findings if f.claim == "joint")
@@ -110,7 +138,7 @@ def test_every_honest_rule_passes(name):
     assert (lossy in joint.message) == (not RULES[name].lossless)
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("one")
 @pytest.mark.parametrize("name", ONE_FOR_EACH_DRAFTER)
 def test_honest_rules_pass_as_lossless(name):
     passes(check(of_rule(name, declares=False)))
@@ -121,7 +149,7 @@ def passes(report):
     assert {f.depth for f in report.findings if f.claim == "joint"} == {"measured law"}
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("one")
 @pytest.mark.parametrize(
     ("name", "drafts"),
     [
@@ -237,10 +265,9 @@ def test_a_rule_that_needs_more_than_a_case_holds_is_refused_with_the_cure():
     ("name", "way"),
     [
         *((name, "NumPy") for name in TYPICAL),
-        *product(
-            ("residual_is_target", "siblings_share_p"),
-            ("exponential race", "Gumbel race", "Python"),
-        ),
+        ("residual_is_target", "exponential race"),
+        ("siblings_share_p", "Gumbel race"),
+        ("residual_is_target", "Python"),
     ],
 )
 def test_typical_faults_are_measured_and_named_in_every_way(name, way):

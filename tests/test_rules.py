@@ -61,6 +61,10 @@ def shape_of(name, chain_depth=1, widths=(2,)):
     return widths if width is None else (width,) * len(widths)
 
 
+THIRDS = grid(3, 3)
+"""Fewer laws than in `GRID`, for what is tried in many ways."""
+
+
 def one_hot(vocab):
     return [as_law([int(x == y) for x in range(vocab)]) for y in range(vocab)]
 
@@ -110,8 +114,8 @@ def test_a_rule_declared_lossy_is_lossy_somewhere_on_the_grid():
 
 
 # Examples by shape: bushy trees of sampled siblings cost a second each.
-CHAINS = {1: 100, 2: 50, 3: 10}
-TREES = {(2,): 50, (1, 2): 20, (2, 1): 20, (2, 2): 3}
+CHAINS = {1: 40, 2: 20, 3: 5}
+TREES = {(2,): 20, (1, 2): 10, (2, 1): 10, (2, 2): 2}
 
 
 @pytest.mark.parametrize(
@@ -140,11 +144,11 @@ def test_a_rule_is_lossless_on_generated_models(name, shape, examples, record_pr
     print(f"{name}: {len(seen)} generated pairs of models, V = 4, shape {shape}, TV = 0 on each")
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [1, 3])
 @rules_that("lossless")
 def test_a_rule_is_lossless_over_several_rounds(name, rounds):
     rule, shape = RULES[name], shape_of(name, 2)
-    for p, q in [(P3, Q3), (Q3, P3)] + [(P4, Q4), (Q4, P4), C4] * (rule.shape == "chain"):
+    for p, q in [(P3, Q3), (Q3, P3)] + [C4] * (rule.shape == "chain"):
         p = target_of(name, SHARP3 if p.vocab == 3 else SHARP4, p)
         assert deviation(rule, p, q, shape=shape, length=4, rounds=rounds) == 0
 
@@ -182,7 +186,7 @@ def test_a_rule_never_emits_a_token_of_target_mass_zero(name, record_property):
 @rules_that("lossless", among=FROM_ROWS)
 def test_extreme_draws_emit_no_token_of_target_mass_zero(name, u):
     rule = RULES[name]
-    for p, q in itertools.product(targets(name, GRID), GRID):
+    for p, q in itertools.product(targets(name, THIRDS), THIRDS):
         for root, _ in drafts(rule, same(p), same(q), shape_of(name)):
             emitted = rule.verify(root, Uniforms([u] * len(nodes(root))))
             assert all(p[x] > 0 for x in emitted), (p, q, flat(root))
@@ -421,7 +425,7 @@ def test_equal_laws_refuse_some_draft_where_nothing_is_declared(name):
 @rules_that("any_draft")
 def test_a_rule_for_any_draft_is_lossless_with_every_drafter(name, drafter):
     rule = replace(RULES[name], draft=DRAFTS[drafter])
-    for p, q in itertools.product(targets(name, GRID), GRID):
+    for p, q in itertools.product(targets(name, THIRDS), THIRDS):
         for shape in (1, (2,)) if name in WALKS_TREES else (1,):
             assert deviation(rule, same(p), same(q), shape=shape, length=2) == 0, (p, q)
     p, q = target_of(name, SHARP3, P3), Q3

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from specref.gate.limit import TimeLimit
 from specref.gate.loading import load, wrap
 from specref.gate.process import Process, RunnerError
 from specref.gate.runner import GRID, Command
+from specref.gate.session import PROFILES
 from specref.gate.subject import Hung, Problem
 from specref.rules import RULES
 
@@ -187,7 +189,11 @@ def test_an_honest_runner_passes(language):
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found_and_named(language, fault):
+def test_a_planted_fault_is_found_and_named(language, fault, monkeypatch):
+    small = [f for f in fixtures("chain", False) if f.name == "small"]
+    monkeypatch.setattr("specref.gate.exact.fixtures", lambda *_: small)
+    little = replace(PROFILES["quick"], audit_rows=1 << 10, audit_calls=8, probes=64, tv=0.2)
+    monkeypatch.setitem(PROFILES, "quick", little)
     report = specref.gate.check(f"command: {language} --fault {fault}")
     failed = {finding.claim: finding for finding in report.failures}
     assert report.verdict == "fail"
