@@ -85,6 +85,14 @@ def forest(
     )  # fmt: skip
 
 
+def owners(begin: Any, nodes: int) -> Any:
+    """Return which request each node is of: int64 [R]."""
+    # Small, and on every call: one running sum, where searching would wake up threads.
+    marks = torch.zeros(nodes + 1, dtype=torch.int64, device=begin.device)
+    marks = marks.index_add(0, begin[1:-1].clamp(0, nodes), torch.ones_like(begin[1:-1]))
+    return marks.cumsum(0)[:nodes]
+
+
 def _look(nodes: int, begin: Any, parents: Any) -> tuple[int, int]:
     """Return the depth and the width of a forest on a CPU."""
     sizes = begin.diff()
@@ -99,7 +107,9 @@ def _look(nodes: int, begin: Any, parents: Any) -> tuple[int, int]:
     if parents is None:
         depth = int(sizes.max()) - 1
         return depth, min(depth, 1)
-    at = torch.arange(nodes) - begin[:-1].repeat_interleave(sizes)
+    begin = begin.long()
+    first = begin[owners(begin, nodes)]
+    at = torch.arange(nodes) - first
     roots = at == 0
     need(bool((parents[roots] == -1).all()), "parents of roots are -1")
     wrong = ~roots & ((parents < 0) | (parents >= at))
@@ -107,7 +117,7 @@ def _look(nodes: int, begin: Any, parents: Any) -> tuple[int, int]:
         not bool(wrong.any()),
         f"parents[{int(wrong.int().argmax())}] is none: 0 <= parent < node inside each request",
     )
-    up = parents + begin[:-1].repeat_interleave(sizes)
+    up = parents + first
     width = int(torch.bincount(up[~roots], minlength=1).max()) if nodes > len(sizes) else 0
     depth, above = 0, up[~roots]
     while len(above):

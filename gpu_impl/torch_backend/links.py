@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gpu_impl.forest import Forest
+from gpu_impl.forest import Forest, owners
 from gpu_impl.status import Status
 
 
@@ -41,7 +41,7 @@ def links(forest: Forest, vocab: int) -> Links:
     at = torch.arange(nodes, device=tokens.device)
     broken = (begin[1:] <= begin[:-1]) | (begin[:-1] < 0) | (begin[1:] > nodes)
     root = begin[:-1].clamp(0, max(nodes - 1, 0))
-    request = (torch.searchsorted(begin, at, right=True) - 1).clamp(0, max(forest.requests - 1, 0))
+    request = owners(begin, nodes)
     local = at - begin[request] if forest.requests else at
     none = torch.full_like(at, -1)
     is_root = local == 0

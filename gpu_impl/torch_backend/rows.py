@@ -182,7 +182,7 @@ def _laws(picked: Picked) -> Laws:
         )  # fmt: skip
     asked = _Asked.of(picked, width)
     scale = torch.where(asked.greedy | asked.lawless, 1.0, 1.0 / asked.temperature).float()
-    x = torch.where(bad[:, None], 0.0, x)
+    x, top = torch.where(bad[:, None], 0.0, x), torch.where(bad, 0.0, top)
     low, high = nothing, nothing + width - 1
     hot = ((x.double() - top.double()[:, None]) * scale.double()[:, None]).exp()
     cut = torch.full_like(top, -torch.inf)

@@ -27,6 +27,10 @@ from specref.rules import RULES
 from specref.stops import Stops
 
 BUILT_IN = {
+    "gpu_impl": "gpu_impl.subject:chains",
+    "gpu_impl.trees": "gpu_impl.subject:trees",
+    "gpu_impl.triton": "gpu_impl.triton_subject:chains",
+    "gpu_impl.triton.trees": "gpu_impl.triton_subject:trees",
     "transformers": "specref.subjects.transformers",
     "transformers.generate": "specref.subjects.transformers_generate",
     "sglang": "specref.subjects.sglang",
@@ -41,7 +45,7 @@ BUILT_IN = {
     "specdec": "specref.subjects.specdec",
     "speculative_decoding": "specref.subjects.speculative_decoding",
 }
-"""Subjects that come with specref: name on the command line, and module."""
+"""Subjects that come with specref: name on the command line, and module, or module:attribute."""
 
 INSTALLED_BY = {
     "sglang": "--no-deps sglang==0.5.23 triton==3.7.1",
@@ -121,7 +125,8 @@ def load(spec: str | Any) -> Subject:
 def _parted(spec: str) -> tuple[str, str]:
     """Return the module or file that a name names, and the attribute in it."""
     if spec in BUILT_IN:
-        return BUILT_IN[spec], ""
+        place, _, attribute = BUILT_IN[spec].partition(":")
+        return place, attribute
     if spec.endswith(".py"):
         return spec, ""
     stem, ending, attribute = spec.rpartition(".py:")  # directories may have colons, too
