@@ -217,6 +217,13 @@ def test_kernels_that_are_not_there_are_named_with_the_reason(monkeypatch):
     assert all(name in missing[name] for name in ("vllm", "sglang"))
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_every_check_holds_on_a_device():
+    told = list(gpu_checks.run("cuda", tiny=False))
+    assert [check for check in told if check["verdict"] == "FAIL"] == []
+
+
 def test_the_script_for_a_gpu_runs_in_the_interpreter(tmp_path):
     if find_spec("triton") is None:
         pytest.skip("triton is not installed; pip install 'specref[gpu]'")

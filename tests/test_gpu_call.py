@@ -308,3 +308,18 @@ def test_lossy_rules_are_those_of_the_reference_and_asked_for_by_name(loosened):
         verify(**given | {"rule": "match"}, lossy=lossy)
     with pytest.raises(ValueError, match="lenience"):
         Lenience(1.5)
+
+
+@pytest.mark.parametrize("kind", [DraftProbs, lambda row: DraftLogits(row.log())], ids=["p", "x"])
+def test_a_residual_of_a_hundred_millionth_is_not_lost(kind):
+    """In single precision 1 - 1 / (1 + 2^-26) is 0; the second sibling would not be tried."""
+    p = torch.tensor([[1.0, 0.0]] * 3).log()
+    q = torch.tensor([[1.0, 2.0**-26]] * 3)
+    for rule in ("rrs_with", "rrs_without"):
+        out = verify(
+            p, torch.tensor([-1, 1, 0]), torch.tensor([0, 3]), kind(q), rule=rule,
+            parents=torch.tensor([-1, 0, 0]),
+            draws=Uniforms(torch.tensor([0, 0.5, 0.5]).double(), torch.tensor([0.5]).double()),
+        )  # fmt: skip
+        assert _emitted(out) == [0, 0]
+        assert out.status[0] == 0

@@ -690,12 +690,13 @@ void write(const Row& row, const Asked& asked, const Want& want, const Look& see
 
 // Residuals
 
-// Side of a difference a p - c q: relative masses times a factor.
+// Side of a difference a p - c q: relative masses times a factor, which is the sum of two floats:
+// where masses nearly cancel, as 1 - 1 / (1 + 2^-26), one alone would leave nothing.
 struct Term {
     const Row row;
     Shape shape;
     Cut cut;
-    float factor;
+    float factor, rest;
     bool none;
 
     Term(const Picked& picked, const Laws& laws, int64_t i, double by)
@@ -703,6 +704,7 @@ struct Term {
           shape{laws.top[i], laws.scale[i], picked.side->probs != 0},
           cut{laws.cut[i], laws.low[i], laws.high[i]},
           factor(float(by / laws.total[i])),
+          rest(float(by / laws.total[i] - factor)),
           none(laws.bad[i] || by == 0) {
         if (shape.probs) cut = Cut{};
         if (cut.high >= row.side.width - 1) cut.high = Cut{}.high;  // so is what pads a block
@@ -723,9 +725,7 @@ struct Term {
         x = buffer;
         return -INF;
     }
-    Floats operator()(Floats x, float least) const {
-        return x >= least ? shape(x) * factor : Floats{};
-    }
+    Floats operator()(Floats x, float least) const { return x >= least ? shape(x) : Floats{}; }
 };
 
 // Returns the mass of max(a p - c q, 0) in a block, off excluded tokens; writes it out if asked.
@@ -747,9 +747,10 @@ double weigh(const Term& p, const Term* q, const int32_t* out, int64_t excluded,
         if (top < least || top == -INF) continue;
         if (q && !y) other = q->read(y, first, s.y);
         add_group(sum, [&](int i) {
-            Floats w = p(load(x + at + i), least);
+            Floats a = p(load(x + at + i), least), w = a * p.factor;
             if (q) {
-                w -= (*q)(load(y + at + i), other);
+                Floats b = (*q)(load(y + at + i), other);
+                w = (w - b * q->factor) + (a * p.rest - b * q->rest);
                 w = w > 0.0f ? w : Floats{};
             }
             if (weights) std::memcpy(weights + at + i, &w, sizeof w);
