@@ -108,16 +108,19 @@ class _Walk:
         self.path[act, self.depth[act]] = node
         if self.batch.lazy:
             self._visit(node)
-        bad, lawless = self.known.bad[node], self.known.lawless[node]
-        usable = ~(bad | lawless | self.done[act])
-        ends = ~self.done[act] & ~usable
-        self._flag(act, ends & bad, Status.BAD_TARGET)
-        self._flag(act, ends & lawless, Status.BAD_PARAMETERS)
+        usable = ~(self.known.bad[node] | self.known.lawless[node] | self.done[act])
+        self.fall_back(act, ~self.done[act] & ~usable)
+        return usable
+
+    def fall_back(self, act: Any, ends: Any) -> None:
+        """End some requests with the likeliest entry of a target row that is no law."""
+        node = self.at[act]
+        self._flag(act, ends & self.known.bad[node], Status.BAD_TARGET)
+        self._flag(act, ends & self.known.lawless[node], Status.BAD_PARAMETERS)
         best = self.known.best[node].long()
         best = torch.where(best < 0, self.batch.fallback, best)
         self.emitted[act] = torch.where(ends, best, self.emitted[act])
         self._finish(act, ends, Terminal.FALLBACK)
-        return usable
 
     def advance(self, act: Any, takes: Any, child: Any) -> None:
         """Go to children: those of the requests that take one."""
@@ -166,6 +169,15 @@ class _Walk:
         row = self.draft_row[node].clamp(min=0)
         picked = Picked(self.draft, row, self.links.request[node], node)
         return picked, _take(self.draft_known, node)
+
+    def masses(self, where: Any, node: Any, a: Any, c: Any) -> Any:
+        """Return the mass of max(a p - c q, 0) at nodes: float64 [n], 0 where it is not asked."""
+        some = where.nonzero()[:, 0] if self.compact else torch.arange(len(node)).to(node)
+        found = torch.zeros_like(a)
+        if not len(some):
+            return found
+        p, q = self.targets(node[some]), self.drafts(node[some])
+        return found.scatter(0, some, self.rows.mass(*p, *q, a[some], c[some]))
 
     def _visit(self, node: Any) -> None:
         if len(node):
@@ -331,8 +343,9 @@ class _Ratio(_Walk):
             if without:
                 rest = torch.where(refuses, rest - share, rest)
             following = torch.where(live & ~accepts, self.links.sibling[place], -1)
-            left = self._left(refuses & (following >= 0), (p, p_laws), (q, q_laws), c, left)
-            empty = refuses & (following >= 0) & ~(left > 0)
+            goes_on = refuses & (following >= 0)
+            left = torch.where(goes_on, self.masses(goes_on, node, torch.ones_like(c), c), left)
+            empty = goes_on & ~(left > 0)
             # What is left of q is nothing, too, if all of its tokens were refused.
             child = torch.where(empty | ~(rest > 0), -1, following)
             live = child >= 0
@@ -348,20 +361,6 @@ class _Ratio(_Walk):
         if self.compact:
             node = node[has & (self.draft_row[node] >= 0)]
         self._visit_drafts(node)
-
-    def _left(self, where: Any, p: Any, q: Any, c: Any, left: Any) -> Any:
-        """Return the mass of the residual where another sibling follows."""
-        if not self.compact:
-            found = self.rows.mass(*p, *q, torch.ones_like(c), c)
-            return torch.where(where, found, left)
-        some = where.nonzero()[:, 0]
-        if not len(some):
-            return left
-        (p, p_laws), (q, q_laws), one = p, q, torch.ones_like(c[some])
-        found = self.rows.mass(
-            p.at(some), _take(p_laws, some), q.at(some), _take(q_laws, some), one, c[some]
-        )
-        return left.scatter(0, some, found)
 
 
 class _Certain(_Walk):
@@ -481,7 +480,7 @@ class _Block(_Walk):
             weight = weights[:, kept]
             whole = length == kept
             asked = ~self.done & (length >= kept)
-            spare = self._spare(node, weight, asked & ~whole)
+            spare = self.masses(asked & ~whole, node, weight, torch.ones_like(weight))
             chance = torch.where(weight == 1, 1.0, spare / (spare + (1 - weight)))
             chance = torch.where(whole, weight, chance)
             coin = self.coins[node]
@@ -496,28 +495,7 @@ class _Block(_Walk):
             self._finish(every, accepts, torch.where(whole, kind, int(Terminal.RESIDUAL)))
         step = torch.arange(nodes.shape[1], device=self.device)
         self.path = torch.where(step <= self.depth[:, None], nodes, -1)
-        self._no_law()
-
-    def _no_law(self) -> None:
-        """End with the likeliest entry where the row behind the last accepted token is no law."""
-        bad, lawless = self.known.bad[self.at], self.known.lawless[self.at]
-        every = torch.arange(len(bad), device=self.device)
-        self._flag(every, bad, Status.BAD_TARGET)
-        self._flag(every, lawless, Status.BAD_PARAMETERS)
-        best = self.known.best[self.at].long()
-        best = torch.where(best < 0, self.batch.fallback, best)
-        self.emitted = torch.where(bad | lawless, best, self.emitted)
-        self._finish(every, bad | lawless, Terminal.FALLBACK)
-
-    def _spare(self, node: Any, weight: Any, where: Any) -> Any:
-        """Return the mass of max(P p - q, 0) at nodes behind which more was drafted."""
-        some = where.nonzero()[:, 0] if self.compact else torch.arange(len(node)).to(node)
-        spare = torch.zeros_like(weight)
-        if not len(some):
-            return spare
-        p, q = self.targets(node[some]), self.drafts(node[some])
-        found = self.rows.mass(*p, *q, weight[some], torch.ones_like(weight[some]))
-        return spare.scatter(0, some, found)
+        self.fall_back(every, self.known.bad[self.at] | self.known.lawless[self.at])
 
 
 def _draft_side(batch: Batch) -> Side:
