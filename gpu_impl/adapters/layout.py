@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from gpu_impl.errors import need
+from gpu_impl.forest import owners
 from gpu_impl.verified import Verified
 
 
@@ -43,7 +44,7 @@ def behind_ragged_roots(values: Any, ends: Any, root: Any) -> Any:
     [-1, 5, 6, -1, -1, 7]
     """
     at = torch.arange(len(values), device=values.device)
-    request = torch.searchsorted(ends.long(), at, right=True)
+    request = owners(torch.nn.functional.pad(ends.long(), (1, 0)), len(values))
     out = torch.full((len(values) + len(ends),), root, dtype=values.dtype, device=values.device)
     # Ends that are wrong must not lead outside; what comes of them is flagged by the backend.
     return out.scatter(0, (at + request + 1).clamp(max=max(len(out) - 1, 0)), values)
