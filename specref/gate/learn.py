@@ -56,6 +56,7 @@ def learn(
     seed: int,
     probes: int = 1 << 12,
     spread: int = 1 << 11,
+    wide: int = 1,
 ) -> Measured:
     """Learn the law of `run` from its outcomes on points that it is given.
 
@@ -69,8 +70,9 @@ def learn(
         seed: of the points.
         probes: independent points that must agree with the cells in the end.
         spread: points that are asked first, one in each `spread`-th part of every column.
+        wide: how many points may be asked where one would do, if that makes for fewer calls.
     """
-    learner = _Learner(run, sizes, budget, seed)
+    learner = _Learner(run, sizes, budget, seed, wide)
     got = Measured(missed=1.0)
     try:
         learner.explore(spread)
@@ -159,6 +161,14 @@ class _Line:
         point[self.column] = k
         return point
 
+    def drawn_together(self, places: list[int], codes: list[int]) -> None:
+        """Keep the part in which the outcome first changes, given outcomes on the way."""
+        for k, code in zip(places, codes, strict=True):
+            if code != self.here:
+                self.last = k
+                return
+            self.first = k
+
 
 class _Learner:
     """The boxes of one function.
@@ -169,8 +179,8 @@ class _Learner:
         dust: mass of those in which some do, but which are too small to be split.
     """
 
-    def __init__(self, run: Run, sizes: tuple[int, ...], budget: int, seed: int) -> None:
-        self._run, self._budget = run, budget
+    def __init__(self, run: Run, sizes: tuple[int, ...], budget: int, seed: int, wide: int) -> None:
+        self._run, self._budget, self._wide = run, budget, wide
         self._sizes = np.array(sizes, np.int64)
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._codes: dict[Outcome, int] = {}
@@ -264,14 +274,14 @@ class _Learner:
         """Split boxes in which points disagree, each exactly where an outcome changes."""
         lines = self._lines(boxes)
         while moving := [line for line in lines if line.open]:
-            middles = [self._middle(line) for line in moving]
-            points = [line.at(k) for line, k in zip(moving, middles, strict=True)]
-            codes = self.ask(np.array(points))
-            for line, k, code in zip(moving, middles, codes.tolist(), strict=True):
-                if code == line.here:
-                    line.first = k
-                else:
-                    line.last = k
+            count = max(1, self._wide // len(moving))
+            stations = [self._between(line, count) for line in moving]
+            points = [
+                np.array([line.at(k) for k in ks])
+                for line, ks in zip(moving, stations, strict=True)
+            ]
+            for line, ks, codes in zip(moving, stations, self.ask_all(points), strict=True):
+                line.drawn_together(ks, codes.tolist())
         parts: list[_Box] = []
         for box, line in zip(boxes, lines, strict=True):
             cut = max(line.first, line.last)
@@ -284,14 +294,21 @@ class _Learner:
             box.learned(points, codes)
         return parts
 
-    def _middle(self, line: _Line) -> int:
-        """Return where to ask next: at the ends of cuts found before, as long as there are any.
+    def _between(self, line: _Line, count: int) -> list[int]:
+        """Return where to ask next, at most `count` places, on the way from `first` to `last`.
 
-        The same numbers cut many boxes: a chance of acceptance, a running sum of a law.
+        At the ends of cuts found before, as long as there are any: the same numbers cut many boxes,
+        a chance of acceptance, a running sum of a law. Elsewhere evenly.
         """
         low, high = sorted((line.first, line.last))
-        start, stop = bisect_right(self._ends, low), bisect_left(self._ends, high)
-        return self._ends[(start + stop) // 2] if start < stop else (low + high) // 2
+        ends = self._ends[bisect_right(self._ends, low) : bisect_left(self._ends, high)]
+        if len(ends) >= count:
+            places = {ends[at * len(ends) // (count + 1)] for at in range(1, count + 1)}
+        else:
+            parts = count - len(set(ends)) + 1
+            places = {low + at * (high - low) // parts for at in range(1, parts)}
+            places = (places | set(ends)) - {low}
+        return sorted(places, reverse=line.first > line.last)
 
     def _lines(self, boxes: list[_Box]) -> list[_Line]:
         """Return for each box a line on which its outcome changes, along a telling column if so.
@@ -327,7 +344,7 @@ class _Learner:
         """Ask fresh points until `probes` in a row agree with the cells; return the bound."""
         tries, agreed = 1, 0
         while agreed < probes:
-            count = min(256, probes - agreed)
+            count = min(256 * self._wide, probes - agreed)
             points = self._random.integers(0, self._sizes, (count, len(self._sizes)))
             codes = self.ask(points)
             wrong = self._disagreeing(points, codes)

@@ -31,6 +31,9 @@ MOST_COLUMNS = 24
 TOGETHER = 64
 """Runs that start from the same states of the global generators, one after the other."""
 
+WIDE = 16
+"""Questions to `decide` that cost little more than one: a call is what takes time."""
+
 WHOLE = ("exception", "shape", "dtype")
 """Problems that all rows of a call share."""
 
@@ -61,7 +64,7 @@ def measure_opaque(
     decisions = _Decisions(subject, case, seed)
     with states_kept(), one_thread():
         sizes = (decisions.size,) * (len(case.tokens) + 1)
-        got = learn(decisions, sizes, budget, seed, probes, spread)
+        got = learn(decisions, sizes, budget, seed, probes, spread, WIDE)
         if got.exact:
             _check_rows(decisions, got, seed)
     return got
