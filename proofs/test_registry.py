@@ -49,6 +49,20 @@ def test_the_theorems_stand_in_the_coq_files():
     assert set(COQ.values()) <= stated
 
 
+@pytest.mark.parametrize("name", COQ)
+def test_a_page_names_the_theorem_about_its_rule(name):
+    assert f"`{COQ[name]}`" in (PAGES / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_theorems_that_pages_name_are_stated():
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in (HERE / "coq").glob("*.v"))
+    stated = set(re.findall(r"^(?:Theorem|Corollary|Lemma) (\w+)", texts, re.MULTILINE))
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
+    named = set(re.findall(r"`([a-z]\w+_(?:\d+|\d_i+))`", pages))
+    assert named <= stated
+    assert len(named) > 20
+
+
 def test_the_readme_lists_every_rule():
     text = (HERE / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)

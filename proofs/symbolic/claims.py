@@ -20,6 +20,7 @@ from specref.model import Table
 
 Text = tuple[int, ...]
 Verify = Callable[[Node, Any], Text | None]
+BEHIND = " behind a certain token"
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,20 @@ class Claim:
 
 
 class Models:
-    """Target and draft with a law of symbols after every context of up to `length` tokens."""
+    """Target and draft with a law of symbols after every context of up to `length` tokens.
 
-    def __init__(self, vocab: int, length: int, drafts: int = 1) -> None:
+    With `certain` both put mass 1 on token 0 at the root, and laws are symbols behind it alone. So
+    little is left that a rule can be run on its second node: does it look at that node's laws?
+    """
+
+    def __init__(self, vocab: int, length: int, drafts: int = 1, certain: bool = False) -> None:
         """Declare laws p(context) up to `length` tokens, and `drafts` laws q of each before it."""
-        self.vocab, self.length, self.drafts = vocab, length, drafts
+        self.vocab, self.length, self.drafts, self.certain = vocab, length, drafts, certain
         self.symbols = Symbols()
+        self.sure = tuple(Fraction(int(x == 0)) for x in range(vocab))
         for context in self.contexts(length):
+            if self.is_known(context):
+                continue
             self.symbols.add_law(f"p{show(context)}", vocab)
             if len(context) < length:
                 for k in range(drafts):
@@ -61,23 +69,34 @@ class Models:
         for length in range(longest + 1):
             yield from itertools.product(range(self.vocab), repeat=length)
 
+    def is_known(self, context: Text) -> bool:
+        """Say whether the laws after a context are no symbols."""
+        return self.certain and context[:1] != (0,)
+
     def tables(self, values: Mapping[str, Any]) -> tuple[Table, Table]:
         """Return target and draft at a point, the draft uniform where it is not asked."""
-        p = {text: values[f"p{show(text)}"] for text in self.contexts(self.length)}
+        texts = [*self.contexts(self.length)]
+        known = {text: self.sure for text in texts if self.is_known(text)}
         even = [Fraction(1, self.vocab)] * self.vocab
-        q = {text: values.get(f"q{show(text)}", even) for text in p}
+        p = {text: values[f"p{show(text)}"] for text in texts if text not in known} | known
+        q = {text: values.get(f"q{show(text)}", even) for text in texts} | known
         return Table(p, name="p"), Table(q, name="q")
 
     def on(self, region: Region) -> tuple[Callable[[Text], Any], Callable[[Text], Any]]:
         """Return the two models, of numbers on a region."""
         rows = {name: region.law(name) for name in self.symbols.laws}
 
+        def p(context: Text) -> Any:
+            return self.sure if self.is_known(context) else rows[f"p{show(context)}"]
+
         def q(context: Text) -> Any:
+            if self.is_known(context):
+                return self.sure if self.drafts == 1 else (self.sure,) * self.drafts
             if self.drafts == 1:
                 return rows.get(f"q{show(context)}", ())
             return tuple(rows.get(f"q{k}{show(context)}", ()) for k in range(self.drafts))
 
-        return (lambda context: rows[f"p{show(context)}"]), q
+        return p, q
 
 
 def show(context: Text) -> str:
@@ -95,6 +114,8 @@ def gaps(
 ) -> dict[Any, Any]:
     """Return what texts of `length` tokens lack of `weight` times the target's mass.
 
+    Outcomes that are no such text, nor the beginning of one, must have no mass.
+
     Args:
         emitted: mass by emitted text, the target continues it; None is a refusal.
         p: the target.
@@ -109,8 +130,11 @@ def gaps(
             mass = p(text[:at])[x] * mass
         out[text] = mass
     for short, mass in emitted.items():
-        if short is None or isinstance(short, Raised):
-            out[short] = mass - (1 - weight if short is None else 0)
+        if short is None:
+            out[short] = mass - (1 - weight)
+            continue
+        if isinstance(short, Raised) or len(short) > length or not {*short} <= {*range(vocab)}:
+            out[short] = mass
             continue
         for more in itertools.product(range(vocab), repeat=length - len(short)):
             part, text = mass, (*short, *more)
@@ -120,17 +144,27 @@ def gaps(
     return out
 
 
-def lossless(verify: Verify, draft: Drafter, vocab: int, shape: Shape, drafts: int = 1) -> Claim:
-    """Claim that a round with its drafter, continued by the target, has the target's law."""
+def lossless(
+    verify: Verify,
+    draft: Drafter,
+    vocab: int,
+    shape: Shape,
+    drafts: int = 1,
+    certain: bool = False,
+) -> Claim:
+    """Claim that a round with its drafter, continued by the target, has the target's law.
+
+    Of all models, or of those whose first token is `certain`.
+    """
     length = depth(shape)
-    models = Models(vocab, length, drafts)
+    models = Models(vocab, length, drafts, certain)
 
     def differences(region: Region) -> dict[Any, Any]:
         p, q = models.on(region)
         emitted = law(lambda choose: verify(draft(p, q, shape, choose, ()), choose), region)
         return gaps(emitted, p, vocab, length + 1)
 
-    says = f"{named(verify)}, V = {vocab}, shape {shape}: lossless"
+    says = f"{named(verify)}, V = {vocab}, shape {shape}{BEHIND * certain}: lossless"
     return Claim(says, models.symbols, differences, models)
 
 

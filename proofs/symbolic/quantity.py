@@ -15,7 +15,8 @@ LESS, EQUAL, MORE = frozenset((-1,)), frozenset((0,)), frozenset((1,))
 class Quantity:
     """A quotient of polynomials, with + - * / and comparisons, which the region answers.
 
-    A division asks whether the divisor is zero, so denominators are never zero on the region.
+    A division asks whether the divisor is zero, so denominators are never zero on the region. There
+    is no hash: a set or a dictionary would say that a number is not in it, and not ask the region.
     """
 
     __slots__ = ("bottom", "region", "top")
@@ -108,6 +109,9 @@ class Quantity:
         """Say whether self - other has one of these signs."""
         if isinstance(other, float) and math.isinf(other):
             return (-1 if other > 0 else 1) in signs
+        if hasattr(other, "as_integer_ratio") and not hasattr(other, "numerator"):
+            # Left to Python, `p == 1/2` would be false: a float is compared as fractions do it.
+            other = Fraction(*other.as_integer_ratio())
         read = self._read(other)
         if read is None:
             return NotImplemented
@@ -138,10 +142,6 @@ class Quantity:
 
     def __bool__(self) -> bool:
         return bool(self != 0)
-
-    def __hash__(self) -> int:
-        # Of one region: what `lru_cache` remembers of another must not answer here.
-        return hash((id(self.region), str(self.top), str(self.bottom)))
 
     def is_zero(self) -> bool:
         """Say whether it is the zero function, without asking the region."""

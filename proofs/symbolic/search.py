@@ -36,6 +36,8 @@ class Witness:
 class Result:
     """What a search came to; a proof iff there is neither a witness nor anything open.
 
+    On no region there is no proof: the hypothesis of the claim holds nowhere.
+
     Attributes:
         regions: the number of regions on which the claim was checked.
         empty: how many certificates showed that some part is empty.
@@ -52,7 +54,7 @@ class Result:
     open: tuple[Any, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.witness is None and not self.open
+        return self.regions > 0 and self.witness is None and not self.open
 
     def show(self) -> str:
         """Return it in one line."""

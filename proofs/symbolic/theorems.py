@@ -6,12 +6,22 @@ claims about one node add up to rounds of any shape is told in `proofs/README.md
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
-from proofs.symbolic.claims import Claim, Models, contract, gaps, lossless, lossless_on, same
+from proofs.symbolic.claims import (
+    BEHIND,
+    Claim,
+    Models,
+    contract,
+    gaps,
+    lossless,
+    lossless_on,
+    same,
+)
 from proofs.symbolic.reading import law
 from proofs.symbolic.region import Outside, Region
 from specref.dist import without
@@ -33,6 +43,24 @@ def rounds(name: str, *sizes: tuple[int, Shape]) -> list[Claim]:
     """Claim of a rule of the registry that it is lossless with its drafter."""
     rule = RULES[name]
     return [lossless(rule.verify, rule.draft, vocab, shape) for vocab, shape in sizes]
+
+
+def on_second_node(name: str, shape: Shape) -> list[Claim]:
+    """Claim of a rule of the registry that it is lossless behind a token that is certain, V = 2."""
+    return [lossless(RULES[name].verify, RULES[name].draft, 2, shape, certain=True)]
+
+
+def hub_is_first(vocab: int) -> Claim:
+    """Claim of `spec_hub` that it is lossless where the likeliest token of q is 0, the hub."""
+    claim = lossless(RULES["spec_hub"].verify, RULES["spec_hub"].draft, vocab, (2,))
+
+    def differences(region: Region) -> Mapping[Any, Any]:
+        hub, *others = region.law("q")
+        if any(mass > hub for mass in others):
+            raise Outside
+        return claim.differences(region)
+
+    return replace(claim, says=f"{claim.says} if the hub is 0", differences=differences)
 
 
 def on_every_draft(name: str, vocab: int, parents: tuple[int, ...]) -> list[Claim]:
@@ -78,24 +106,27 @@ def weighed(rule: str) -> Callable[[Any, Any, Any], Text | None]:
     return verify
 
 
-def k_seq_with_rho(vocab: int, width: int) -> Claim:
-    """Claim that K-SEQ is lossless for every rho with g <= rho, `rho` a symbol."""
-    models = Models(vocab, 1)
-    models.symbols.add_number("rho", 1, width)
+def k_seq_with_rho(vocab: int, shape: tuple[int, ...], certain: bool = False) -> Claim:
+    """Claim that K-SEQ is lossless for every rho with g <= rho at all nodes, `rho` a symbol."""
+    models = Models(vocab, len(shape), certain=certain)
+    models.symbols.add_number("rho", 1, max(shape))
 
     def differences(region: Region) -> dict[Any, Any]:
         p, q = models.on(region)
         rho = region.number("rho")
-        if not _tests(sum(_taken(p(()), q(()), rho)) / rho, width) <= rho:
-            raise Outside
+        for context in models.contexts(len(shape) - 1):
+            rows = zip(p(context), q(context), strict=True)
+            beta = sum(min(b, a / rho) for a, b in rows)
+            if not sum((1 - beta) ** k for k in range(shape[len(context)])) <= rho:
+                raise Outside
 
         def program(choose: Any) -> Text:
-            return k_seq(with_replacement(p, q, (width,), choose, ()), choose, rho=rho)
+            return k_seq(with_replacement(p, q, shape, choose, ()), choose, rho=rho)
 
-        return gaps(law(program, region), p, vocab, 2)
+        return gaps(law(program, region), p, vocab, len(shape) + 1)
 
-    says = f"k_seq, V = {vocab}, shape ({width},), every rho with g <= rho: lossless"
-    return Claim(says, models.symbols, differences)
+    rho_and_shape = f"shape {shape}{BEHIND * certain}, every rho with g <= rho"
+    return Claim(f"k_seq, V = {vocab}, {rho_and_shape}: lossless", models.symbols, differences)
 
 
 def rho_of_k(vocab: int, width: int) -> Claim:
@@ -169,21 +200,23 @@ def by_ratios(vocab: int) -> Claim:
     return lossless(partial(importance, select=by_ratio), rule.draft, vocab, (2,))
 
 
-def any_plan(name: str, vocab: int, width: int) -> Claim:
+def any_plan(name: str, vocab: int, shape: tuple[int, ...], certain: bool = False) -> Claim:
     """Claim of a rule that follows a plan that it keeps its contract for every plan there is.
 
-    The plan is symbols: the share of each tuple that goes to each of its members. The flow that the
+    The plan is symbols: the share of each tuple that goes to each of its members. (Levels of one
+    width share a plan.) The flow that the
     rule would compute is exchanged for it, and numbers are taken as exact; the rest is the rule. A
     rule with deferred commits is run at a node of any weight.
     """
     rule, module = RULES[name], import_module(f"specref.rules.{name}")
     is_deferred = name == "nested_transport"
-    models = Models(vocab, 1)
+    models = Models(vocab, len(shape), certain=certain)
     if is_deferred:
-        tuples = [t for k in range(width) for t in itertools.permutations(range(vocab), k + 1)]
+        sizes = range(1, max(shape) + 1)
+        tuples = [t for k in sizes for t in itertools.permutations(range(vocab), k)]
         models.symbols.add_number("r")
     else:
-        tuples = list(itertools.product(range(vocab), repeat=width))
+        tuples = [t for k in shape for t in itertools.product(range(vocab), repeat=k)]
     for t in tuples:
         models.symbols.add_law(f"share{t}", len(set(t)) + 1)
 
@@ -204,15 +237,18 @@ def any_plan(name: str, vocab: int, width: int) -> Claim:
         r = region.number("r") if is_deferred else 1
 
         def program(choose: Any) -> Text | None:
-            root = rule.draft(p, q, (width,), choose, ())
+            root = rule.draft(p, q, shape, choose, ())
             if is_deferred:
                 return module._visit(root, r, choose, distinct, plan) or None
             return rule.verify(root, choose)
 
-        with patch.multiple(module, exact_law=tuple, plan=plan):
-            return gaps(law(program, region), p, vocab, 2, r)
+        # The memory of the rule needs a hash, which symbols do not have.
+        memory = "_shares" if is_deferred else "_conditional"
+        forgetful = {memory: getattr(module, memory).__wrapped__}
+        with patch.multiple(module, exact_law=tuple, plan=plan, **forgetful):
+            return gaps(law(program, region), p, vocab, len(shape) + 1, r)
 
-    says = f"{name}, V = {vocab}, {width} siblings, every plan: lossless"
+    says = f"{name}, V = {vocab}, shape {shape}{BEHIND * certain}, every plan: lossless"
     return Claim(says, models.symbols, differences)
 
 
@@ -315,13 +351,27 @@ QUICK: dict[str, Callable[[], list[Claim]]] = {
         *rounds("match", (3, 1)),
     ],
     "greedy": lambda: [*greedy_drafts(3, (0, 0)), *greedy_drafts(2, (0, 1, 0))],
-    "one_shot": lambda: rounds("one_shot", (2, 1), (3, 1)),
-    "coupled": lambda: [*rounds("coupled", (2, 1), (3, 1)), met(2)],
-    "hierarchical": lambda: rounds("hierarchical", (2, 1), (3, 1)),
-    "rrs_with": lambda: rounds("rrs_with", (2, (2,)), (2, (3,)), (3, (2,))),
-    "rrs_without": lambda: rounds("rrs_without", (2, (2,)), (3, (2,)), (3, (3,))),
+    "one_shot": lambda: [*rounds("one_shot", (2, 1), (3, 1)), *on_second_node("one_shot", 2)],
+    "coupled": lambda: [
+        *rounds("coupled", (2, 1), (3, 1)),
+        *on_second_node("coupled", 2),
+        met(2),
+    ],
+    "hierarchical": lambda: [
+        *rounds("hierarchical", (2, 1), (3, 1)),
+        *on_second_node("hierarchical", 2),
+    ],
+    "rrs_with": lambda: [
+        *rounds("rrs_with", (2, (2,)), (2, (3,)), (3, (2,))),
+        *on_second_node("rrs_with", (2, 2)),
+    ],
+    "rrs_without": lambda: [
+        *rounds("rrs_without", (2, (2,)), (3, (2,)), (3, (3,))),
+        *on_second_node("rrs_without", (1, 2)),
+    ],
     "heterogeneous": lambda: [
         *rounds("heterogeneous", (2, (2,))),
+        *on_second_node("heterogeneous", (2, 2)),
         two_drafters(2),
     ],
     "target_only": lambda: [
@@ -330,21 +380,39 @@ QUICK: dict[str, Callable[[], list[Claim]]] = {
     ],
     "traversal": lambda: [
         *rounds("traversal", (2, (2,)), (3, (2,))),
+        *on_second_node("traversal", (1, 2)),
         contract(weighed("traversal"), without_replacement, 2, 2),
     ],
     "traversal_with": lambda: [
         *rounds("traversal_with", (2, (2,)), (3, (2,))),
+        *on_second_node("traversal_with", (2, 2)),
         contract(weighed("traversal_with"), with_replacement, 2, 2),
     ],
     "k_seq": lambda: [
-        *(k_seq_with_rho(2, width) for width in (2, 3)),
+        *(k_seq_with_rho(2, (width,)) for width in (2, 3)),
+        k_seq_with_rho(2, (1, 2), certain=True),
         *(rho_of_k(vocab, 2) for vocab in (2, 3)),
     ],
-    "spec_hub": lambda: rounds("spec_hub", (2, (1,)), (2, (2,))),
-    "greedy_multi": lambda: rounds("greedy_multi", (2, (2,)), (3, (2,))),
-    "importance": lambda: [*rounds("importance", (2, (2,))), by_ratios(2), any_selection(2)],
-    "transport": lambda: [any_plan("transport", 2, 2)],
-    "nested_transport": lambda: [any_plan("nested_transport", 2, 2)],
+    "spec_hub": lambda: [
+        *rounds("spec_hub", (2, (1,)), (2, (2,))),
+        *on_second_node("spec_hub", (1, 2)),
+        hub_is_first(3),
+    ],
+    "greedy_multi": lambda: [
+        *rounds("greedy_multi", (2, (2,)), (3, (2,))),
+        *on_second_node("greedy_multi", (1, 2)),
+    ],
+    "importance": lambda: [
+        *rounds("importance", (2, (2,))),
+        *on_second_node("importance", (2, 2)),
+        by_ratios(2),
+        any_selection(2),
+    ],
+    "transport": lambda: [
+        any_plan("transport", 2, (1, 1), certain=True),  # before what takes longer to refute
+        any_plan("transport", 2, (2,)),
+    ],
+    "nested_transport": lambda: [any_plan("nested_transport", 2, (2,))],
 }
 """The claims of every lossless rule, at sizes that are checked in seconds."""
 
@@ -353,10 +421,14 @@ LONG: dict[str, Callable[[], list[Claim]]] = {
         *rounds("token", (4, 1)),
         contract(INSTANCES["token"], with_replacement, 3, 1),
     ],
-    "block": lambda: [contract(INSTANCES["block"], with_replacement, 3, 1), *chains(3, 2)],
+    "block": lambda: [
+        contract(INSTANCES["block"], with_replacement, 3, 1),
+        *chains(3, 2),
+        *chains(2, 3),
+    ],
     "one_shot": lambda: rounds("one_shot", (2, 2)),
     "coupled": lambda: [*rounds("coupled", (2, 2)), met(3)],
-    "heterogeneous": lambda: rounds("heterogeneous", (3, (2,))),
+    "heterogeneous": lambda: rounds("heterogeneous", (3, (2,)), (2, (1, 2))),
     "hierarchical": lambda: rounds("hierarchical", (2, 2)),
     "rrs_with": lambda: rounds("rrs_with", (2, (2, 2)), (3, (3,))),
     "rrs_without": lambda: rounds("rrs_without", (2, (2, 2)), (4, (2,))),
@@ -365,12 +437,12 @@ LONG: dict[str, Callable[[], list[Claim]]] = {
         contract(weighed("traversal"), without_replacement, 3, 2),
     ],
     "traversal_with": lambda: [contract(weighed("traversal_with"), with_replacement, 3, 2)],
-    "k_seq": lambda: [k_seq_with_rho(3, 2)],
-    "spec_hub": lambda: rounds("spec_hub", (3, (2,))),
-    "greedy_multi": lambda: rounds("greedy_multi", (3, (3,))),
-    "importance": lambda: rounds("importance", (3, (2,))),
-    "transport": lambda: [any_plan("transport", 3, 1)],
-    "nested_transport": lambda: [any_plan("nested_transport", 3, 1)],
+    "k_seq": lambda: [k_seq_with_rho(3, (2,))],
+    "spec_hub": lambda: rounds("spec_hub", (3, (2,)), (2, (1, 2))),
+    "greedy_multi": lambda: rounds("greedy_multi", (3, (3,)), (2, (1, 2))),
+    "importance": lambda: rounds("importance", (3, (2,)), (2, (1, 2))),
+    "transport": lambda: [any_plan("transport", 3, (1,))],
+    "nested_transport": lambda: [any_plan("nested_transport", 3, (1,))],
     "lenient": lambda: [lenient_law("lenient", 3)],
     "ensemble": lambda: [ensemble_law(3)],
 }
