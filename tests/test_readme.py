@@ -1,19 +1,26 @@
-"""The README must be true: its code runs, its tables are those of the code."""
+"""README, GATE and POWER must be true: their code runs, their tables are those of the code."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
+import specref
 from specref import checker, cli
 from specref.faults import FAULTS
 from specref.gate import Report, check, runner
 from specref.gate.certificate import certificate, dumped
 from specref.rules import RULES
 
-TEXT = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+FRONT, GATE, POWER = (
+    ROOT.joinpath(f"{name}.md").read_text(encoding="utf-8") for name in ("README", "GATE", "POWER")
+)
+TEXT = "\n".join((FRONT, GATE, POWER))
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -22,7 +29,7 @@ def block(marker: str) -> str:
 
 
 def test_there_are_exactly_two_set_up_commands_and_each_is_one_line() -> None:
-    commands = re.findall(r"^python3 -m venv .*$", TEXT, re.MULTILINE)
+    commands = re.findall(r"^python3 -m venv .*$", FRONT, re.MULTILINE)
     assert [line.split("&& ")[-1] for line in commands] == [
         ".venv/bin/specref gate transformers",
         ".venv/bin/pytest",
@@ -104,12 +111,45 @@ def test_every_optional_name_of_a_subject_is_told() -> None:
 
 
 def test_every_rule_and_every_fault_is_in_its_tables() -> None:
-    for name in (*RULES, *FAULTS):
-        assert re.search(rf"^\| `?{name}`? \|", TEXT, re.MULTILINE), name
+    for names, text in ((RULES, FRONT), (FAULTS, POWER)):
+        for name in names:
+            assert re.search(rf"^\| `?{name}`? \|", text, re.MULTILINE), name
+    assert f"{len(FAULTS)} faults, each refuted and named" in FRONT
+
+
+def test_every_notebook_is_listed_with_its_question() -> None:
+    for path in sorted(ROOT.joinpath("notebooks").glob("0*.ipynb")):
+        title = json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"]
+        question = "".join(title).splitlines()[0].removeprefix("# ")
+        row = f"| [{path.name[1]}](notebooks/{path.name}) | {question} |"
+        assert row in FRONT.splitlines(), row
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README", "GATE", "POWER", "CONTRIBUTING", "CONVENTIONS", "CHANGELOG",
+        "notebooks/README", "gpu_impl/README", "proofs/README",
+    ],
+)  # fmt: skip
+def test_every_link_leads_to_a_file(name: str) -> None:
+    page = ROOT / f"{name}.md"
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_how_to_cite_is_whole() -> None:
+    entry = yaml.safe_load(ROOT.joinpath("CITATION.cff").read_text(encoding="utf-8"))
+    assert entry["cff-version"] == "1.2.0"
+    assert entry["version"] == specref.__version__
+    assert {"message", "title", "authors", "license", "type"} <= entry.keys()
+    for reference in entry["references"]:
+        assert {"type", "title", "authors", "year"} <= reference.keys()
 
 
 def test_every_fault_is_named_in_the_power_table() -> None:
-    table = TEXT.split("<!-- power -->")[1]
+    table = POWER.split("<!-- power -->")[1]
     for name in FAULTS:
         row = next(line for line in table.splitlines() if line.startswith(f"| {name} |"))
         assert row.split("|")[4].strip() == "yes", row

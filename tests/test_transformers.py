@@ -1,14 +1,22 @@
 """The gate on a sampler that nobody here wrote: transformers' own `_speculative_sampling`."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
+from rich.text import Text
 
-from specref.gate import Report, check, replay
+from specref.gate import Report, check, replay, view
 from specref.gate.cases import Case
 from specref.gate.checks import band
+from tests import snapshot
+
+WIDTH = 96
+"""Columns of the picture."""
 
 STEP = Fraction(1, 1 << 24)
 
@@ -91,3 +99,12 @@ def test_a_failure_is_replayed_from_its_file(report: Report, tmp_path) -> None:
     saved = json.loads((tmp_path / "report.json").read_text())
     assert saved["format"] == "specref-report/1"
     assert saved["verdict"] == "fail"
+
+
+def test_the_picture_in_the_readme_is_of_its_first_failure(report: Report) -> None:
+    finding = report.failures[0]
+    installed = str(Path(transformers.__file__).parents[2])
+    finding = replace(finding, where=finding.where.replace(installed, "..."))
+    lines = [Text("$ specref gate transformers"), Text(), *view.block(finding, WIDTH)]
+    path = Path(__file__).parents[1] / "notebooks" / "figures" / "report.svg"
+    snapshot.check_picture(path, lines, "the gate", WIDTH)
