@@ -1,7 +1,7 @@
 """The exercises of the notebooks, with their answers: look here when you are stuck.
 
 One file per notebook. An exercise says whether an answer is right, and if not, on what it fails;
-its own answer, and some wrong ones, are what tests/notebooks hold it to.
+its own answer, and some wrong ones, are what `test_notebooks.py` holds it to.
 """
 
 from collections.abc import Callable, Iterable
