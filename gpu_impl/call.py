@@ -151,6 +151,19 @@ def _pays(drafts: Forest) -> bool:
 
 
 def _rows(given: Any, name: str, rows: int | None, device: Any, vocab: int | None) -> Any:
+    # The messages take longer than the checks, and every call is checked.
+    fine = isinstance(given, torch.Tensor) and given.dim() == 2 and given.dtype in FLOATS
+    if not (fine and given.device == device and rows in (None, given.shape[0])):
+        _refuse_rows(given, name, rows, device)
+    width = given.shape[1] if vocab is None else vocab
+    need(1 <= width <= given.shape[1], f"vocab = {width}, but {name} has {given.shape[1]} columns")
+    need(
+        given.stride(1) == 1 or width == 1, f"{name} has a last stride of {given.stride(1)}, not 1"
+    )
+    return given if width == given.shape[1] else given[:, :width]
+
+
+def _refuse_rows(given: Any, name: str, rows: int | None, device: Any) -> None:
     need(isinstance(given, torch.Tensor), f"{name} is a {type(given).__name__}; pass a tensor")
     need(given.dim() == 2, f"{name} has shape {list(given.shape)}; pass two dimensions")
     need(given.dtype in FLOATS, f"{name} is {given.dtype}; pass float32, bfloat16 or float16")
@@ -159,12 +172,6 @@ def _rows(given: Any, name: str, rows: int | None, device: Any, vocab: int | Non
         rows is None or len(given) == rows,
         f"{name} has {len(given)} rows; pass one for each of the {rows} nodes",
     )
-    width = given.shape[1] if vocab is None else vocab
-    need(1 <= width <= given.shape[1], f"vocab = {width}, but {name} has {given.shape[1]} columns")
-    need(
-        given.stride(1) == 1 or width == 1, f"{name} has a last stride of {given.stride(1)}, not 1"
-    )
-    return given[:, :width]
 
 
 def _draft(draft: DraftLogits | DraftProbs | OneHot, drafts: Forest, vocab: int) -> None:
@@ -174,12 +181,11 @@ def _draft(draft: DraftLogits | DraftProbs | OneHot, drafts: Forest, vocab: int)
     given = draft.logits if isinstance(draft, DraftLogits) else draft.probs
     rows = _rows(given, name, None, drafts.tokens.device, None)
     if draft.row is None:
-        fits = len(rows) == drafts.nodes
-        if drafts.parents is None:
-            fits = fits or len(rows) == drafts.nodes - drafts.requests
+        have, nodes = rows.shape[0], drafts.nodes
+        chains = drafts.parents is None
         need(
-            fits,
-            f"{name} has {len(rows)} rows for {drafts.nodes} nodes; pass one for each, or say by "
+            have == nodes or (chains and have == nodes - drafts.requests),
+            f"{name} has {have} rows for {nodes} nodes; pass one for each, or say by "
             "row= which node has which",
         )
     else:
@@ -196,7 +202,10 @@ def _draft(draft: DraftLogits | DraftProbs | OneHot, drafts: Forest, vocab: int)
         _parameters(draft.parameters, "draft.parameters", drafts, rows)
         if draft.laws is not None:
             for field, column in draft.laws._asdict().items():
-                need(len(column) == len(rows), f"draft.laws.{field} has {len(column)} entries")
+                need(
+                    isinstance(column, torch.Tensor) and column.shape == (len(rows),),
+                    f"draft.laws.{field} is no tensor with an entry for each of {len(rows)} rows",
+                )
 
 
 def _parameters(given: Parameters, name: str, drafts: Forest, logits: Any) -> None:
@@ -236,11 +245,14 @@ def _draws(draws: Seeds | Uniforms, drafts: Forest) -> None:
 
 
 def _vector(given: Any, name: str, size: int, dtypes: tuple[Any, ...], drafts: Forest) -> None:
+    device = drafts.tokens.device
+    fine = isinstance(given, torch.Tensor) and given.dtype in dtypes
+    if fine and given.shape == (size,) and given.device == device:
+        return
     need(isinstance(given, torch.Tensor), f"{name} is a {type(given).__name__}; pass a tensor")
     kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     need(given.dtype in dtypes, f"{name} is {given.dtype}; pass {kinds}")
-    need(tuple(given.shape) == (size,), f"{name} has shape {list(given.shape)}; pass [{size}]")
-    device = drafts.tokens.device
+    need(given.shape == (size,), f"{name} has shape {list(given.shape)}; pass [{size}]")
     need(given.device == device, f"{name} is on {given.device}, tokens are on {device}")
 
 

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from gpu_impl.errors import need
+
+INTEGERS = (torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,12 @@ class Forest:
     @property
     def requests(self) -> int:
         """B."""
-        return len(self.begin) - 1
+        return int(self.begin.shape[0]) - 1
 
     @property
     def nodes(self) -> int:
         """R."""
-        return len(self.tokens)
+        return int(self.tokens.shape[0])
 
 
 def forest(
@@ -52,27 +55,20 @@ def forest(
         ValueError: shapes, types, boundaries or parents that make no forest, or maxima that the
             drafts exceed.
     """
-    for name, given in (("tokens", tokens), ("cu_nodes", begin), ("parents", parents)):
-        if name == "parents" and given is None:
-            continue
-        need(isinstance(given, torch.Tensor), f"{name} is a {type(given).__name__}; pass a tensor")
-        kinds = (torch.int32, torch.int64)
-        need(given.dtype in kinds, f"{name} is {given.dtype}; pass int32 or int64")
-        need(given.dim() == 1, f"{name} has shape {list(given.shape)}; pass one dimension")
-        need(
-            given.device == tokens.device,
-            f"{name} is on {given.device}, tokens on {tokens.device}; pass them on one device",
-        )
-    nodes, requests = len(tokens), len(begin) - 1
+    _integers("tokens", tokens, tokens)
+    _integers("cu_nodes", begin, tokens)
+    nodes, requests = int(tokens.shape[0]), int(begin.shape[0]) - 1
     need(requests >= 0, "cu_nodes is empty; pass B + 1 boundaries, of which the first is 0")
     if parents is not None:
+        _integers("parents", parents, tokens)
         need(len(parents) == nodes, f"parents has {len(parents)} entries, tokens {nodes}")
     need(nodes >= requests, f"tokens has {nodes} nodes for {requests} requests; each has a root")
     for name, given in (("max_depth", max_depth), ("max_width", max_width)):
         need(given is None or given >= 0, f"{name} = {given} is negative; leave it out")
     depth = width = max(nodes - requests, 0)
     if tokens.device.type == "cpu":
-        depth, width = _look(nodes, begin, parents)
+        above = None if parents is None else parents.numpy()
+        depth, width = _look(nodes, begin.numpy(), above)
         most = depth if max_depth is None else max_depth
         need(depth <= most, f"max_depth = {max_depth}, but a node lies {depth} deep")
         most = width if max_width is None else max_width
@@ -93,35 +89,53 @@ def owners(begin: Any, nodes: int) -> Any:
     return marks.cumsum(0)[:nodes]
 
 
-def _look(nodes: int, begin: Any, parents: Any) -> tuple[int, int]:
-    """Return the depth and the width of a forest on a CPU."""
-    sizes = begin.diff()
-    need(int(begin[0]) == 0, f"cu_nodes[0] = {int(begin[0])}; the first boundary is 0")
-    need(int(begin[-1]) == nodes, f"cu_nodes ends at {int(begin[-1])}, but there are {nodes} nodes")
+def _integers(name: str, given: Any, tokens: Any) -> None:
+    """Refuse what is no vector of integers beside the tokens."""
+    # The messages take longer than the checks, and every call is checked.
+    if (
+        isinstance(given, torch.Tensor)
+        and given.dtype in INTEGERS
+        and given.dim() == 1
+        and given.device == tokens.device
+    ):
+        return
+    need(isinstance(given, torch.Tensor), f"{name} is a {type(given).__name__}; pass a tensor")
+    need(given.dtype in INTEGERS, f"{name} is {given.dtype}; pass int32 or int64")
+    need(given.dim() == 1, f"{name} has shape {list(given.shape)}; pass one dimension")
     need(
-        not len(sizes) or int(sizes.min()) >= 1,
+        given.device == tokens.device,
+        f"{name} is on {given.device}, tokens on {tokens.device}; pass them on one device",
+    )
+
+
+def _look(nodes: int, begin: Any, parents: Any) -> tuple[int, int]:
+    """Return the depth and the width of a forest, of which the values are at hand in NumPy."""
+    need(begin[0] == 0, f"cu_nodes[0] = {begin[0]}; the first boundary is 0")
+    need(begin[-1] == nodes, f"cu_nodes ends at {begin[-1]}, but there are {nodes} nodes")
+    need(
+        bool((begin[1:] > begin[:-1]).all()),
         "cu_nodes has a request without nodes; each has a root, drafts or none",
     )
-    if not len(sizes):
+    if len(begin) == 1:
         return 0, 0
+    sizes = begin[1:] - begin[:-1]
     if parents is None:
         depth = int(sizes.max()) - 1
         return depth, min(depth, 1)
-    begin = begin.long()
-    first = begin[owners(begin, nodes)]
-    at = torch.arange(nodes) - first
+    first = np.repeat(begin[:-1].astype(np.int64), sizes)
+    at = np.arange(nodes) - first
     roots = at == 0
     need(bool((parents[roots] == -1).all()), "parents of roots are -1")
     wrong = ~roots & ((parents < 0) | (parents >= at))
     need(
-        not bool(wrong.any()),
-        f"parents[{int(wrong.int().argmax())}] is none: 0 <= parent < node inside each request",
+        not wrong.any(),
+        f"parents[{wrong.argmax()}] is none: 0 <= parent < node inside each request",
     )
     up = parents + first
-    width = int(torch.bincount(up[~roots], minlength=1).max()) if nodes > len(sizes) else 0
-    depth, above = 0, up[~roots]
+    above = up[~roots]
+    width = int(np.bincount(above).max()) if len(above) else 0
+    depth = 0
     while len(above):
         depth += 1
-        above = above[~roots[above]]
-        above = up[above]
+        above = up[above[~roots[above]]]
     return depth, width

@@ -1,3 +1,4 @@
+import math
 import shutil
 from dataclasses import replace
 from fractions import Fraction
@@ -6,12 +7,17 @@ import numpy as np
 import pytest
 import torch
 
+import gpu_impl.torch_backend as backend
+from gpu_impl import DraftLogits, Lenience, OneHot, Seeds, Status, Thresholds, Workspace, verify
+from gpu_impl.call import NEED_Q, RULES
+from gpu_impl.forest import Forest
 from gpu_impl.parameters import Parameters
-from gpu_impl.torch_backend import native, rows
+from gpu_impl.torch_backend import library, native, native_round, rows, walk
 from gpu_impl.torch_backend.rows import Picked
 from gpu_impl.torch_backend.sides import side_of
 from specref.logits import PRESETS, filtered
 from specref.logits import Parameters as Exact
+from tests.gpu_cases import batches
 
 needs_native = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 UNIT = 2.0**-24  # half a unit in the last place of a float32 near 1
@@ -322,6 +328,168 @@ def test_rows_outside_are_refused():
         native.laws(replace(p, requests=p.requests - 1))
 
 
+# Whole rounds.
+
+
+def parts(out):
+    """What a round returned, with numbers in place of NaN."""
+    found = {**out._asdict(), **(out.trace._asdict() if out.trace else {})}
+    del found["trace"]
+    return {name: None if x is None else x.double().nan_to_num(nan=7.5) for name, x in found.items()
+            }  # fmt: skip
+
+
+def differences(one, two):
+    """Names of what two rounds differ in."""
+    one, two = parts(one), parts(two)
+    assert one.keys() == two.keys()
+    return [
+        name
+        for name, x in one.items()
+        if (x is None) != (two[name] is None) or (x is not None and not torch.equal(x, two[name]))
+    ]
+
+
+def exponential(x):
+    return math.exp(x) if x < 709 else math.inf if x == x else x
+
+
+def logarithm(x):
+    return math.log(x) if x > 0 else -math.inf if x == 0 else math.nan
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """Run each round by the walk, too, over native rows; return the list of what differed.
+
+    The walk is given exponentials and logarithms of the C library, which torch may round otherwise.
+    """
+    found, exp = [], torch.Tensor.exp
+
+    def exact(x):
+        return exp(x) if x.dtype != torch.float64 else x.clone().apply_(exponential)
+
+    def compared(batch):
+        out = native_round.verify(batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "exp", exact)
+            patch.setattr(torch.Tensor, "log", lambda x: x.clone().apply_(logarithm))
+            wanted = walk.verify(batch)
+        found.append((batch.rule, differences(out, wanted)))
+        return out
+
+    monkeypatch.setattr(backend, "verify", compared)
+    return found
+
+
+@needs_native
+@pytest.mark.parametrize("faults", [False, True])
+def test_a_round_is_bit_by_bit_that_of_the_walk(both, faults):
+    lossy = {"token": Lenience(0.6), "one_hot": Thresholds(0.7, 0.8)}
+    lossy["target_only"] = lossy["one_hot"]
+    for at, made in enumerate(batches(21 + faults, len(PRESETS) * len(RULES), 5, faults=faults)):
+        made.verify(lazy=at % 3 == 0, lossy=lossy.get(made.rule) if at % 2 else None,
+                    trace=at % 5 > 0, logprobs=at % 7 > 0)  # fmt: skip
+    assert len(both) == len(PRESETS) * len(RULES)
+    assert [one for one in both if one[1]] == []
+
+
+def large(rule, requests, width, seed, **asked):
+    """Arguments of a call over rows of several chunks: chains, or trees of as many nodes."""
+    p = noise(4 * requests, width, seed)
+    q = p + noise(4 * requests, width, seed + 1, 0.7)
+    tokens = torch.multinomial((q / 0.9).softmax(1), 1)[:, 0]
+    needs = rule in NEED_Q
+    parents = torch.tensor([-1, 0, 0, 1] * requests)
+    return {
+        "target_logits": p, "tokens": torch.cat([tokens[-1:], tokens[:-1]]),
+        "cu_nodes": torch.arange(requests + 1) * 4,
+        "draft": DraftLogits(q.half(), Parameters(0.9)) if needs else OneHot(),
+        "draws": Seeds(torch.arange(requests) - 2**62, torch.arange(requests) + 2**40),
+        "parents": None if rule in ("token", "one_hot", "block") else parents,
+        "rule": rule, "parameters": Parameters(**asked), "trace": True, "logprobs": True,
+    }  # fmt: skip
+
+
+@needs_native
+@pytest.mark.parametrize("rule", RULES)
+def test_threads_and_reading_ahead_change_nothing(both, rule):
+    for requests, width in ((1, 140_000), (3, 70_000)):
+        given = large(rule, requests, width, requests, temperature=0.8, top_p=0.95)
+        first = verify(**given)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for lazy in (False, True):
+                assert differences(verify(**given, lazy=lazy), first) == []
+    assert [one for one in both if one[1]] == []
+
+
+class Guarded(Workspace):
+    """Tensors with numbers before and behind them that nobody may change."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = []
+
+    def take(self, name, shape, dtype, device):
+        size = math.prod(shape)
+        whole = torch.full((size + 32,), 77, dtype=dtype)
+        self.whole.append((whole, whole.clone()))
+        return whole[16 : 16 + size].view(shape)
+
+
+@needs_native
+def test_a_round_writes_all_of_its_results_and_nothing_else():
+    for made in batches(23, 3 * len(RULES), 3, faults=True):
+        space = Guarded()
+        out = made.verify(workspace=space, backend="torch")
+        assert differences(out, made.verify(backend="torch")) == []
+        assert len(space.whole) == 9
+        for whole, before in space.whole:
+            assert whole[:16].equal(before[:16])
+            assert whole[-16:].equal(before[-16:])
+
+
+@needs_native
+def test_results_of_the_round_before_can_be_arguments():
+    space, chains = Workspace(), torch.arange(41) * 7
+    rows_, generator = torch.zeros(280, 4), torch.Generator().manual_seed(1)
+    given = {"draws": Seeds(torch.arange(40), torch.arange(40)), "rule": "one_hot", "trace": True}
+    tokens = torch.randint(4, (280,), generator=generator, dtype=torch.int32)
+    held = verify(rows_, tokens, chains, **given, workspace=space).tokens.flatten()
+    wanted = verify(rows_, held.clone(), chains, **given)
+    assert differences(verify(rows_, held, chains, **given, workspace=space), wanted) == []
+
+
+@needs_native
+def test_draft_rows_that_are_none_are_flagged():
+    p, tokens, edges = torch.zeros(3, 4), torch.tensor([-1, 1, 2]), torch.tensor([0, 3])
+    draws = Seeds(torch.tensor([1]), torch.tensor([2]))
+    for row in (-1, 0, 1, 2**40):
+        q = DraftLogits(torch.zeros(0, 4), row=torch.full((3,), row))
+        out = verify(p, tokens, edges, q, draws=draws)
+        assert (out.counts.item(), out.status.item()) == (1, Status.BAD_DRAFT)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("edges", "parents"),
+    [([1, 4], None), ([0, 5], None), ([0, 3, 2, 4], None), ([0, 4], [-1, 0, 2, 1]),
+     ([0, 4], [-1, 0, -1, 1]), ([0, 2, 4], [-1, 0, -1, -2])],
+)  # fmt: skip
+def test_a_forest_that_nobody_checked_is_refused(monkeypatch, edges, parents):
+    captured = []
+    monkeypatch.setattr(backend, "verify", captured.append)
+    given = large("target_only", 1, 8, 0)
+    verify(**given)
+    above = None if parents is None else torch.tensor(parents)
+    forest = Forest(given["tokens"], torch.tensor(edges), above, 3, 3)
+    count = len(edges) - 1
+    seeds = Seeds(torch.arange(count), torch.arange(count))
+    with pytest.raises(IndexError, match="outside"):
+        native_round.verify(replace(captured[0], forest=forest, draws=seeds))
+
+
 SMALL = 'extern "C" int seven() { return 7; }\n'
 
 
@@ -335,48 +503,57 @@ def small(tmp_path):
 @needs_native
 def test_what_was_built_is_kept(small, tmp_path, monkeypatch):
     folder = tmp_path / "a" / "b"
-    assert native.built(small, folder).seven() == 7
+    assert library.built([small], folder).seven() == 7
     (kept,) = folder.iterdir()
     monkeypatch.setenv("PATH", "")
-    assert native.built(small, folder).seven() == 7
+    assert library.built([small], folder).seven() == 7
     small.write_text(SMALL.replace("7", "8"))
-    with pytest.raises(native.Unavailable, match="no C\\+\\+ compiler"):
-        native.built(small, folder)
+    with pytest.raises(library.Unavailable, match="no C\\+\\+ compiler"):
+        library.built([small], folder)
     assert [*folder.iterdir()] == [kept]
 
 
 @needs_native
+def test_a_header_that_changed_is_built_again(small, tmp_path):
+    header = tmp_path / "small.h"
+    for number in (5, 6):
+        header.write_text(f"const int number = {number};\n")
+        small.write_text('#include "small.h"\nextern "C" int it() { return number; }\n')
+        assert library.built([small], tmp_path / "kept", [header]).it() == number
+
+
+@needs_native
 def test_a_library_that_is_not_whole_is_built_again(small, tmp_path):
-    kept = tmp_path / f"small-{native._key(small.read_bytes())}.so"
+    kept = tmp_path / f"small-{library._key([small.read_bytes()])}.so"
     kept.write_bytes(b"torn")
-    assert native.built(small, tmp_path).seven() == 7
+    assert library.built([small], tmp_path).seven() == 7
     assert kept.stat().st_size > 4
 
 
 @needs_native
 def test_a_folder_that_cannot_be_written_is_done_without(small):
-    assert native.built(small, small / "folder").seven() == 7
+    assert library.built([small], small / "folder").seven() == 7
 
 
 def test_why_there_is_no_native_code(small, tmp_path, monkeypatch):
-    with pytest.raises(native.Unavailable, match="cannot be read"):
-        native.built(tmp_path / "gone.cpp", tmp_path)
+    with pytest.raises(library.Unavailable, match="cannot be read"):
+        library.built([tmp_path / "gone.cpp"], tmp_path)
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(native.Unavailable, match="no-such-compiler"):
-        native.built(small, tmp_path)
+    with pytest.raises(library.Unavailable, match="no-such-compiler"):
+        library.built([small], tmp_path)
     false = shutil.which("false")
     assert false is not None
     monkeypatch.setenv("CXX", false)
-    with pytest.raises(native.Unavailable, match="does not build"):
-        native.built(small, tmp_path)
+    with pytest.raises(library.Unavailable, match="does not build"):
+        library.built([small], tmp_path)
 
 
 def test_it_can_be_turned_off(monkeypatch):
-    native._opened.cache_clear()
+    library._opened.cache_clear()
     monkeypatch.setenv("GPU_IMPL_NATIVE", "0")
     reason = native.why_not()
     with pytest.raises(RuntimeError, match="turns it off"):
         native.laws(pick(noise(1, 4)))
-    native._opened.cache_clear()
+    library._opened.cache_clear()
     assert reason is not None
     assert "GPU_IMPL_NATIVE" in reason

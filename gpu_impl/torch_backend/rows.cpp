@@ -4,22 +4,17 @@
 // result does not depend on threads, on other rows, or on where a row lies. Products are not
 // contracted (-ffp-contract=off): equal rows have equal masses, bit by bit, and p - q is 0 there.
 
-#include <algorithm>
-#include <atomic>
+#include "rows.h"
+
 #include <cfloat>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <new>
-#include <system_error>
-#include <thread>
-#include <vector>
 
+namespace rows {
 namespace {
 
-constexpr int LANES = 16, GROUP = 256, BLOCK = 4096, CHUNK = 8 * BLOCK, BINS = 2048;
+constexpr int LANES = 16, GROUP = 256, BINS = 2048;
 constexpr float INF = std::numeric_limits<float>::infinity();
 
 typedef float Floats __attribute__((vector_size(64)));
@@ -28,42 +23,6 @@ typedef float Half __attribute__((vector_size(32)));
 typedef int32_t HalfInts __attribute__((vector_size(32)));
 typedef float Quarter __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(64)));
-
-// What Python hands over; native.py has the same fields in the same order.
-
-struct Side {
-    const void* x;
-    const float* bias;
-    const uint32_t* allowed;
-    const int32_t* place;
-    int64_t stride, words, rows, requests, nodes;  // the last three: how many there are
-    int32_t width, vocab, dtype, probs;            // dtype: 0 float32, 1 bfloat16, 2 float16
-};
-
-struct Picked {
-    const Side* side;
-    const int64_t *rows, *requests, *nodes;
-};
-
-struct Laws {
-    float *top, *scale, *cut;
-    int32_t *low, *high;
-    double* total;
-    int32_t* best;
-    uint8_t *bad, *lawless;
-};
-
-enum Filter { TOP_K = 1, TOP_P = 2, MIN_P = 4 };
-
-struct Asked {
-    const float* temperature;
-    const int32_t* top_k;
-    const float *top_p, *min_p;
-    float coldest, hottest;
-    int32_t filters, groups, group[4], hot[4];
-    int32_t top_k_all, top_p_all, highest, exceeds;
-    int32_t top_p_zero, whole_top_k;  // top_p_zero: 0 one, 1 off, 2 refused
-};
 
 // Vectors
 
@@ -190,10 +149,10 @@ struct Row {
     const float* bias = nullptr;
     const uint32_t* allowed = nullptr;
 
-    Row(const Picked& picked, int64_t i) : side(*picked.side) {
-        x = static_cast<const char*>(side.x) + picked.rows[i] * side.stride * (side.dtype ? 2 : 4);
-        if (side.bias) bias = side.bias + picked.requests[i] * side.width;
-        if (side.allowed) allowed = side.allowed + picked.nodes[i] * side.words;
+    Row(const Side& side, const Place& place) : side(side) {
+        x = static_cast<const char*>(side.x) + place.row * side.stride * (side.dtype ? 2 : 4);
+        if (side.bias) bias = side.bias + place.request * side.width;
+        if (side.allowed) allowed = side.allowed + place.node * side.words;
     }
 
     float at(int v) const {
@@ -267,40 +226,6 @@ struct Shape {
     }
 };
 
-struct Scratch {
-    alignas(64) float x[BLOCK], y[BLOCK], weights[BLOCK];
-};
-
-// Work on threads of its own: no runtime that other libraries have, too, or that forks break.
-template <class Task>
-bool parallel(int64_t tasks, int threads, Task task) {
-    std::atomic<int64_t> next{0};
-    std::atomic<bool> failed{false};
-    auto work = [&] {
-        try {
-            auto scratch = std::make_unique<Scratch>();
-            for (int64_t i; !failed && (i = next++) < tasks;) task(i, *scratch);
-        } catch (const std::bad_alloc&) {
-            failed = true;
-        }
-    };
-    std::vector<std::thread> others;
-    try {
-        others.reserve(std::max(threads, 1));
-        while (int64_t(others.size()) + 1 < std::min<int64_t>(threads, tasks))
-            others.emplace_back(work);
-    } catch (const std::system_error&) {  // no more threads: those that there are do it
-    } catch (const std::bad_alloc&) {
-    }
-    work();
-    for (auto& other : others) other.join();
-    return !failed;
-}
-
-int useful(int64_t columns, int threads) {
-    return int(std::min<int64_t>(threads, 1 + columns / (1 << 17)));
-}
-
 // The first look at a row
 
 struct Token {
@@ -357,8 +282,10 @@ struct Want {
             sums = true;
             return;
         }
-        float t = asked.temperature[request];
-        k = asked.top_k[request], p = asked.top_p[request], m = asked.min_p[request];
+        float t = asked.temperature[request * asked.each[0]];
+        k = asked.top_k[request * asked.each[1]];
+        p = asked.top_p[request * asked.each[2]];
+        m = asked.min_p[request * asked.each[3]];
         greedy = t == 0;
         bool fine = greedy || (t > 0 && t < INF && t >= asked.coldest && t <= asked.hottest);
         fine = fine && k >= 0 && p >= 0 && p <= 1 && m >= 0 && m <= 1;
@@ -367,7 +294,6 @@ struct Want {
         if (lawless || greedy) return;
         scale = std::min(1.0f / t, FLT_MAX);
         sums = true, sum_scale = scale;
-        if (!asked.filters) return;
         bool some_p = p < 1 && !(asked.top_p_zero == 1 && p == 0);
         bool some_k = k > 0 && k < side.width;
         int meant = (some_k ? TOP_K : 0) | (some_p ? TOP_P : 0) | (m > 0 ? MIN_P : 0);
@@ -663,8 +589,8 @@ Kept wide(const Row& row, const Asked& asked, const Want& want, const Look& seen
     return {cut, total};
 }
 
-void write(const Row& row, const Asked& asked, const Want& want, const Look& seen,
-           Likeliest* likeliest, Scratch& s, const Laws& laws, int64_t i) {
+Law law(const Row& row, const Asked& asked, const Want& want, const Look& seen,
+        Likeliest* likeliest, Scratch& s) {
     Kept kept{Cut{}, 1};
     float top = seen.best < 0 ? 0 : seen.top;
     if (row.side.probs) {
@@ -682,10 +608,9 @@ void write(const Row& row, const Asked& asked, const Want& want, const Look& see
     } else {
         kept.total = seen.sum;
     }
-    laws.top[i] = top, laws.scale[i] = want.scale, laws.cut[i] = kept.cut.at;
-    laws.low[i] = kept.cut.low, laws.high[i] = std::min(kept.cut.high, row.side.width - 1);
-    laws.total[i] = kept.total, laws.best[i] = seen.best;
-    laws.bad[i] = seen.bad, laws.lawless[i] = want.lawless;
+    int32_t high = std::min(kept.cut.high, row.side.width - 1);
+    return {top,        want.scale, kept.cut.at, kept.cut.low, high,
+            kept.total, seen.best,  seen.bad,    want.lawless};
 }
 
 // Residuals
@@ -699,13 +624,13 @@ struct Term {
     float factor, rest;
     bool none;
 
-    Term(const Picked& picked, const Laws& laws, int64_t i, double by)
-        : row(picked, i),
-          shape{laws.top[i], laws.scale[i], picked.side->probs != 0},
-          cut{laws.cut[i], laws.low[i], laws.high[i]},
-          factor(float(by / laws.total[i])),
-          rest(float(by / laws.total[i] - factor)),
-          none(laws.bad[i] || by == 0) {
+    explicit Term(const Share& share)
+        : row(*share.side, share.place),
+          shape{share.law->top, share.law->scale, share.side->probs != 0},
+          cut{share.law->cut, share.law->low, share.law->high},
+          factor(float(share.by / share.law->total)),
+          rest(float(share.by / share.law->total - factor)),
+          none(share.law->bad || share.by == 0) {
         if (shape.probs) cut = Cut{};
         if (cut.high >= row.side.width - 1) cut.high = Cut{}.high;  // so is what pads a block
     }
@@ -728,14 +653,37 @@ struct Term {
     Floats operator()(Floats x, float least) const { return x >= least ? shape(x) : Floats{}; }
 };
 
+// A residual with its terms made ready.
+struct Terms {
+    Term left, other;
+    const Term* right;
+    const int32_t* out;
+    int64_t excluded;
+    int blocks, chunks;
+
+    explicit Terms(const Residual& of)
+        : left(of.p),
+          other(of.q.side && of.q.by > 0 ? of.q : of.p),
+          right(of.q.side && of.q.by > 0 && !other.none ? &other : nullptr),
+          out(of.out),
+          excluded(of.out ? of.excluded : 0) {
+        const Side& side = *of.p.side;
+        int width = side.place ? side.vocab : side.width;
+        blocks = (width + BLOCK - 1) / BLOCK, chunks = (width + CHUNK - 1) / CHUNK;
+    }
+    Terms(const Terms&) = delete;  // `right` points into itself
+};
+
 // Returns the mass of max(a p - c q, 0) in a block, off excluded tokens; writes it out if asked.
-double weigh(const Term& p, const Term* q, const int32_t* out, int64_t excluded, int first,
-             Scratch& s, float* weights) {
+double weigh(const Terms& of, int block, Scratch& s, float* weights) {
+    const Term &p = of.left, *q = of.right;
+    const int32_t* out = of.out;
+    int first = block * BLOCK;
     if (weights) std::fill(weights, weights + BLOCK, 0.0f);
     if (p.none) return 0;
     const float *x, *y = nullptr;
     float least = p.read(x, first, s.x), other = 0;
-    for (int64_t j = 0; j < excluded; j++) {
+    for (int64_t j = 0; j < of.excluded; j++) {
         if (out[j] < first || out[j] >= first + BLOCK) continue;
         if (x != s.x) std::memcpy(s.x, x, sizeof s.x);
         x = s.x;
@@ -760,19 +708,40 @@ double weigh(const Term& p, const Term* q, const int32_t* out, int64_t excluded,
     return sum.value();
 }
 
+void weigh_chunk(const Terms& of, int chunk, double* sums, Scratch& s) {
+    int first = chunk * (CHUNK / BLOCK), end = std::min(first + CHUNK / BLOCK, of.blocks);
+    for (int b = first; b < end; b++) sums[b] = weigh(of, b, s, nullptr);
+}
+
+double sum_of(const double* sums, int blocks) {
+    double mass = 0;
+    for (int b = 0; b < blocks; b++) mass += sums[b];
+    return mass;
+}
+
+std::vector<double> weighed(const Terms& of, int threads, Scratch& s) {
+    std::vector<double> sums(of.blocks);
+    threads = useful(int64_t(of.blocks) * BLOCK, threads);
+    if (threads > 1)
+        parallel(of.chunks, threads,
+                 [&](int64_t c, Scratch& own) { weigh_chunk(of, int(c), sums.data(), own); });
+    else
+        for (int c = 0; c < of.chunks; c++) weigh_chunk(of, c, sums.data(), s);
+    return sums;
+}
+
 // Returns the first token at which the weights exceed u times their mass, or -1.
-int32_t find(const Term& p, const Term* q, const int32_t* out, int64_t excluded, const double* sums,
-             int blocks, double mass, double u, Scratch& s) {
+int32_t find(const Terms& of, const double* sums, double mass, double u, Scratch& s) {
     double wanted = u * mass, before = 0;
     int block = -1;
-    for (int b = 0; b < blocks; b++) {
+    for (int b = 0; b < of.blocks; b++) {
         if (!(sums[b] > 0)) continue;
         if (block >= 0) before += sums[block];
         block = b;  // the last one that has any, if rounding leaves none to exceed it
         if (before + sums[b] > wanted) break;
     }
     if (block < 0) return -1;
-    weigh(p, q, out, excluded, block * BLOCK, s, s.weights);
+    weigh(of, block, s, s.weights);
     int32_t last = -1;
     for (int i = 0; i < BLOCK; i++) {
         if (!(s.weights[i] > 0)) continue;
@@ -783,61 +752,126 @@ int32_t find(const Term& p, const Term* q, const int32_t* out, int64_t excluded,
     return last;
 }
 
-// Whether every index of rows is one.
-bool inside(const Picked& picked, int64_t n) {
-    const Side& side = *picked.side;
-    auto all_below = [n](const int64_t* index, int64_t count) {
-        return std::all_of(index, index + n, [=](int64_t i) { return 0 <= i && i < count; });
-    };
-    return all_below(picked.rows, side.rows) && all_below(picked.requests, side.requests) &&
-           (!side.allowed || all_below(picked.nodes, side.nodes));
+Law whole_row(const Side& side, const Asked& asked, const Place& place, Scratch& s) {
+    Row row(side, place);
+    Want want(asked, side, place.request);
+    Likeliest likeliest;
+    likeliest.start(want.k);
+    auto keep = want.on & TOP_K ? &likeliest : nullptr;
+    int chunks = (side.width + CHUNK - 1) / CHUNK;
+    std::vector<Look> looks(chunks);
+    for (int c = 0; c < chunks; c++) look(row, c, want, keep, s, looks[c]);
+    Look seen = joined(looks.data(), chunks, want.sum_scale, side.probs);
+    return law(row, asked, want, seen, keep, s);
 }
 
 }  // namespace
 
-enum Result { NO_MEMORY = 0, DONE = 1, OUTSIDE = 2 };
+// Rows, for others
+
+Law law_of(const Side& side, const Asked& asked, const Place& place, int threads, Scratch& s) {
+    if (useful(side.width, threads) == 1) return whole_row(side, asked, place, s);
+    Law found;
+    laws_of(side, asked, &place, 1, threads, &found);
+    return found;
+}
+
+void laws_of(const Side& side, const Asked& asked, const Place* places, int64_t n, int threads,
+             Law* laws) {
+    threads = useful(n * side.width, threads);
+    if (threads == 1 || n >= 2 * threads) {
+        parallel(n, threads, [&](int64_t i, Scratch& s) {
+            laws[i] = whole_row(side, asked, places[i], s);
+        });
+        return;
+    }
+    int chunks = (side.width + CHUNK - 1) / CHUNK;
+    std::vector<Look> looks(n * chunks);
+    std::vector<Likeliest> kept(n * chunks);
+    parallel(n * chunks, threads, [&](int64_t task, Scratch& s) {
+        int64_t i = task / chunks;
+        Want want(asked, side, places[i].request);
+        kept[task].start(want.k);
+        auto keep = want.on & TOP_K ? &kept[task] : nullptr;
+        look(Row(side, places[i]), int(task % chunks), want, keep, s, looks[task]);
+    });
+    parallel(n, threads, [&](int64_t i, Scratch& s) {
+        Want want(asked, side, places[i].request);
+        Likeliest& first = kept[i * chunks];
+        for (int c = 1; c < chunks; c++) {
+            auto& more = kept[i * chunks + c].found;
+            first.found.insert(first.found.end(), more.begin(), more.end());
+        }
+        Look seen = joined(&looks[i * chunks], chunks, want.sum_scale, side.probs);
+        laws[i] = law(Row(side, places[i]), asked, want, seen, &first, s);
+    });
+}
+
+double mass_of(const Residual& residual, int threads, Scratch& s) {
+    Terms of(residual);
+    return sum_of(weighed(of, threads, s).data(), of.blocks);
+}
+
+Drawn draw(const Residual& residual, double u, int threads, Scratch& s) {
+    Terms of(residual);
+    std::vector<double> sums = weighed(of, threads, s);
+    double mass = sum_of(sums.data(), of.blocks);
+    return {find(of, sums.data(), mass, u, s), mass};
+}
+
+double mass_at(const Side& side, const Place& place, const Law& law, int64_t token) {
+    if (law.bad || token < 0 || token >= (side.place ? side.vocab : side.width)) return 0;
+    int column = side.place ? side.place[token] : int(token);
+    if (column < 0) return 0;
+    Row row(side, place);
+    if (row.allowed && !(row.allowed[token / 32] >> (token % 32) & 1)) return 0;
+    float x = row.at(column);
+    if (row.bias) x += row.bias[token];
+    if (side.probs) return x / law.total;
+    if (!Cut{law.cut, law.low, law.high}.keeps(x, column)) return 0;
+    return std::exp((double(x) - law.top) * law.scale) / law.total;
+}
+
+}  // namespace rows
+
+// Rows, for Python
+
+using namespace rows;
+
+struct Picked {
+    const Side* side;
+    const int64_t *rows, *requests, *nodes;
+
+    Place operator[](int64_t i) const { return {rows[i], requests[i], nodes[i]}; }
+
+    // Whether every index is one.
+    bool inside(int64_t n) const {
+        auto all_below = [n](const int64_t* index, int64_t count) {
+            return std::all_of(index, index + n, [=](int64_t i) { return 0 <= i && i < count; });
+        };
+        return all_below(rows, side->rows) && all_below(requests, side->requests) &&
+               (!side->allowed || all_below(nodes, side->nodes));
+    }
+};
 
 extern "C" {
 
 // Writes the laws of n rows; returns a Result.
 int specref_laws(const Picked* picked, const Asked* asked, int64_t n, const Laws* laws,
                  int threads) {
-    const Side& side = *picked->side;
-    if (!inside(*picked, n)) return OUTSIDE;
-    int chunks = (side.width + CHUNK - 1) / CHUNK;
-    threads = useful(n * side.width, threads);
+    if (!picked->inside(n)) return OUTSIDE;
     try {
-        if (threads == 1 || n >= 2 * threads)
-            return parallel(n, threads, [&](int64_t i, Scratch& s) {
-                Row row(*picked, i);
-                Want want(*asked, side, picked->requests[i]);
-                std::vector<Look> looks(chunks);
-                Likeliest likeliest;
-                likeliest.start(want.k);
-                auto keep = want.on & TOP_K ? &likeliest : nullptr;
-                for (int c = 0; c < chunks; c++) look(row, c, want, keep, s, looks[c]);
-                Look seen = joined(looks.data(), chunks, want.sum_scale, side.probs);
-                write(row, *asked, want, seen, keep, s, *laws, i);
-            });
-        std::vector<Look> looks(n * chunks);
-        std::vector<Likeliest> kept(n * chunks);
-        bool done = parallel(n * chunks, threads, [&](int64_t task, Scratch& s) {
-            int64_t i = task / chunks;
-            Want want(*asked, side, picked->requests[i]);
-            kept[task].start(want.k);
-            auto keep = want.on & TOP_K ? &kept[task] : nullptr;
-            look(Row(*picked, i), int(task % chunks), want, keep, s, looks[task]);
-        });
-        return done && parallel(n, threads, [&](int64_t i, Scratch& s) {
-            Want want(*asked, side, picked->requests[i]);
-            Likeliest& first = kept[i * chunks];
-            for (int c = 1; c < chunks; c++) {
-                auto& more = kept[i * chunks + c].found;
-                first.found.insert(first.found.end(), more.begin(), more.end());
-            }
-            Look seen = joined(&looks[i * chunks], chunks, want.sum_scale, side.probs);
-            write(Row(*picked, i), *asked, want, seen, &first, s, *laws, i);
-        });
+        std::vector<Place> places(n);
+        std::vector<Law> found(n);
+        for (int64_t i = 0; i < n; i++) places[i] = (*picked)[i];
+        laws_of(*picked->side, *asked, places.data(), n, threads, found.data());
+        for (int64_t i = 0; i < n; i++) {
+            const Law& law = found[i];
+            laws->top[i] = law.top, laws->scale[i] = law.scale, laws->cut[i] = law.cut;
+            laws->low[i] = law.low, laws->high[i] = law.high, laws->total[i] = law.total;
+            laws->best[i] = law.best, laws->bad[i] = law.bad, laws->lawless[i] = law.lawless;
+        }
+        return DONE;
     } catch (const std::bad_alloc&) {
         return NO_MEMORY;
     }
@@ -848,42 +882,22 @@ int specref_laws(const Picked* picked, const Asked* asked, int64_t n, const Laws
 int specref_mass(const Picked* p, const Laws* p_laws, const Picked* q, const Laws* q_laws,
                  int64_t n, const double* a, const double* c, const int32_t* out,
                  int64_t excluded, const double* u, int32_t* token, double* mass, int threads) {
-    const Side& side = *p->side;
-    if (!inside(*p, n) || (q && !inside(*q, n))) return OUTSIDE;
-    int width = side.place ? side.vocab : side.width;
-    int blocks = (width + BLOCK - 1) / BLOCK, chunks = (width + CHUNK - 1) / CHUNK;
-    threads = useful(n * width, threads);
-    auto with = [&](int64_t i, auto task) {
-        Term left(*p, *p_laws, i, a[i]);
-        if (q && c[i] > 0) {
-            Term right(*q, *q_laws, i, c[i]);
-            task(left, right.none ? nullptr : &right, out ? out + i * excluded : nullptr);
-        } else {
-            task(left, static_cast<const Term*>(nullptr), out ? out + i * excluded : nullptr);
-        }
-    };
+    if (!p->inside(n) || (q && !q->inside(n))) return OUTSIDE;
     try {
-        std::vector<double> sums(n * blocks);
-        bool done = parallel(n * chunks, threads, [&](int64_t task, Scratch& s) {
-            int64_t i = task / chunks;
-            int first = int(task % chunks) * (CHUNK / BLOCK);
-            with(i, [&](const Term& left, const Term* right, const int32_t* off) {
-                for (int b = first; b < std::min(first + CHUNK / BLOCK, blocks); b++)
-                    sums[i * blocks + b] =
-                        weigh(left, right, off, off ? excluded : 0, b * BLOCK, s, nullptr);
-            });
+        Shared shared(n, useful(n * p->side->width, threads));
+        parallel(n, shared.outer, [&](int64_t i, Scratch& s) {
+            Law left = law_at(*p_laws, i), right = q ? law_at(*q_laws, i) : Law{};
+            Residual of{{p->side, (*p)[i], &left, a[i]}, {}, out ? out + i * excluded : nullptr,
+                        excluded};
+            if (q) of.q = {q->side, (*q)[i], &right, c[i]};
+            if (!u) {
+                mass[i] = mass_of(of, shared.inner, s);
+                return;
+            }
+            Drawn drawn = rows::draw(of, u[i], shared.inner, s);
+            token[i] = drawn.token, mass[i] = drawn.mass;
         });
-        for (int64_t i = 0; i < n; i++) {
-            mass[i] = 0;
-            for (int b = 0; b < blocks; b++) mass[i] += sums[i * blocks + b];
-        }
-        if (!u || !done) return done;
-        return parallel(n, useful(n * BLOCK, threads), [&](int64_t i, Scratch& s) {
-            with(i, [&](const Term& left, const Term* right, const int32_t* off) {
-                token[i] = find(left, right, off, off ? excluded : 0, &sums[i * blocks], blocks,
-                                mass[i], u[i], s);
-            });
-        });
+        return DONE;
     } catch (const std::bad_alloc&) {
         return NO_MEMORY;
     }

@@ -13,6 +13,8 @@ All rules are four walks, and all of their residuals are one family, max(a p - c
 - `_Block`, chains: weights down the chain, coins from its end up.
 
 A request is done when it knows the law of its last token; these draws are made together.
+
+On a CPU with a compiler, `round.cpp` does the same, request by request.
 """
 
 from dataclasses import replace
@@ -55,7 +57,7 @@ class _Walk:
         forest, device = batch.forest, batch.logits.device
         requests, nodes = forest.requests, forest.nodes
         self.device, self.vocab = device, batch.logits.shape[1]
-        self.compact = device.type == "cpu"  # elsewhere, looking which are done would wait for it
+        self.looks = device.type == "cpu"  # elsewhere, looking which are done would wait for it
         self.links = links(forest, self.vocab)
         self.target = side_of(
             batch.logits, batch.parameters, requests, greedy=batch.rule == "greedy"
@@ -82,8 +84,7 @@ class _Walk:
         if not self.batch.lazy:
             self._visit(self._all())
             if self.draft is not None:
-                every = (self.draft_row >= 0) & (self.links.child >= 0)
-                self._visit_drafts(every.nonzero()[:, 0] if self.compact else self._all())
+                self._visit_drafts(self.some((self.draft_row >= 0) & (self.links.child >= 0)))
         if self.batch.forest.requests:
             self.walk()
             self._end()
@@ -92,8 +93,8 @@ class _Walk:
     def walk(self) -> None:
         """Go down until every request is done; `step` goes on by one node."""
         for _ in range(self.batch.forest.max_depth + 1):
-            act = self._active()
-            if self.compact and not len(act):
+            act = self.some(~self.done)
+            if not len(act):
                 return
             usable = self.enter(act)
             self.step(act, usable)
@@ -152,10 +153,11 @@ class _Walk:
     def _all(self) -> Any:
         return torch.arange(self.batch.forest.nodes, device=self.device)
 
-    def _active(self) -> Any:
-        if self.compact:
-            return (~self.done).nonzero()[:, 0]
-        return torch.arange(len(self.done), device=self.device)
+    def some(self, where: Any) -> Any:
+        """Return where something holds, to spare the rest its rows; on a device, everywhere."""
+        if self.looks:
+            return where.nonzero()[:, 0]
+        return torch.arange(len(where), device=self.device)
 
     # Rows
 
@@ -172,8 +174,7 @@ class _Walk:
 
     def masses(self, where: Any, node: Any, a: Any, c: Any) -> Any:
         """Return the mass of max(a p - c q, 0) at nodes: float64 [n], 0 where it is not asked."""
-        some = where.nonzero()[:, 0] if self.compact else torch.arange(len(node)).to(node)
-        found = torch.zeros_like(a)
+        some, found = self.some(where), torch.zeros_like(a)
         if not len(some):
             return found
         p, q = self.targets(node[some]), self.drafts(node[some])
@@ -204,10 +205,11 @@ class _Walk:
         batch, node = self.batch, self._all()
         if self.draft is None or isinstance(batch.draft, OneHot):
             return node
-        if batch.draft.row is not None:
-            row = batch.draft.row
-            return torch.where((row < 0) | (row >= len(self.draft.x)), -1, row)
-        if len(self.draft.x) == len(node):
+        draft = batch.draft
+        rows = len(draft.probs if isinstance(draft, DraftProbs) else draft.logits)
+        if draft.row is not None:
+            return torch.where((draft.row < 0) | (draft.row >= rows), -1, draft.row)
+        if rows == len(node):
             return node
         return torch.where(self.links.child >= 0, node - self.links.request, -1)
 
@@ -225,7 +227,7 @@ class _Walk:
 
     def _end(self) -> None:
         """Draw the last tokens."""
-        act = (self.emitted < 0).nonzero()[:, 0] if self.compact else self._active()
+        act = self.some(self.emitted < 0)
         if not len(act):
             return
         node, u = self.at[act], self.last[act]
@@ -234,8 +236,8 @@ class _Walk:
         out = self._excluded(node, self.off[act])
         token, found = self.rows.draw(p, p_laws, q, q_laws, self.a[act], self.c[act], out, u)
         empty = ~(found > 0)
-        if not self.compact or bool(empty.any()):
-            some = empty.nonzero()[:, 0] if self.compact else torch.arange(len(act)).to(act)
+        some = self.some(empty)
+        if len(some):
             p, p_laws = self.targets(node[some])
             one = torch.ones_like(u[some])
             again, _ = self.rows.draw(p, p_laws, None, None, one, 0 * one, None, u[some])
@@ -321,7 +323,7 @@ class _Ratio(_Walk):
         left, rest, live = c + 1, c + 1, child >= 0
         taken, refused, had = torch.full_like(child, -1), torch.zeros_like(live), child >= 0
         for _ in range(batch.forest.max_width):
-            if self.compact and not bool(live.any()):
+            if self.looks and not bool(live.any()):
                 break
             fine, place, token = self.drafted(child, live, act)
             fine = fine & ~no_law
@@ -356,11 +358,8 @@ class _Ratio(_Walk):
         self.advance(act, taken >= 0, taken)
 
     def _read_drafts(self, node: Any, has: Any) -> None:
-        if not self.batch.lazy:
-            return
-        if self.compact:
-            node = node[has & (self.draft_row[node] >= 0)]
-        self._visit_drafts(node)
+        if self.batch.lazy:
+            self._visit_drafts(node[self.some(has & (self.draft_row[node] >= 0))])
 
 
 class _Certain(_Walk):
@@ -417,8 +416,7 @@ class _Match(_Walk):
 
     def _draw(self, node: Any, first: Any) -> Any:
         """Draw from the target at nodes that have drafts."""
-        some = (first >= 0).nonzero()[:, 0] if self.compact else torch.arange(len(node)).to(node)
-        drawn = torch.full_like(node, -1)
+        some, drawn = self.some(first >= 0), torch.full_like(node, -1)
         if not len(some):
             return drawn
         p, p_laws = self.targets(node[some])
@@ -466,12 +464,10 @@ class _Block(_Walk):
 
     def _read(self, node: Any, walking: Any) -> None:
         if self.batch.lazy:
-            if self.compact:
-                node = node[walking]
+            node = node[self.some(walking)]
             self._visit(node)
-            if self.compact:
-                node = node[(self.draft_row[node] >= 0) & (self.links.child[node] >= 0)]
-            self._visit_drafts(node)
+            has = (self.draft_row[node] >= 0) & (self.links.child[node] >= 0)
+            self._visit_drafts(node[self.some(has)])
 
     def _ascend(self, weights: Any, nodes: Any, length: Any, cut: Any) -> None:
         every = torch.arange(len(length), device=self.device)
