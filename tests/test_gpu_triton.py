@@ -9,19 +9,24 @@ from importlib.util import find_spec
 import pytest
 
 
-@pytest.fixture(scope="module")
-def found():
-    """Run everything in one process of its own."""
+def rounds(*checks):
+    """Run checks in a process of their own, all short ones if none are named."""
     if find_spec("triton") is None:
         pytest.skip("triton is not installed; pip install specref[gpu]")
     run = subprocess.run(
-        [sys.executable, "-m", "tests.triton_rounds"],
+        [sys.executable, "-m", "tests.triton_rounds", *checks],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Run every short check."""
+    return rounds()
 
 
 def test_decisions_are_right(found, record_property):
@@ -58,3 +63,14 @@ def test_draws_are_those_of_the_reference(found):
 
 def test_a_batch_may_be_empty(found):
     assert found["empty"] == [[0, 1], [0]]
+
+
+@pytest.mark.skipif(
+    os.environ.get("GPU_REPLAY") != "full", reason="GPU_REPLAY=full asks for it: it takes minutes"
+)
+def test_ten_thousand_decisions_are_right(record_property):
+    (seen,) = rounds("ten thousand").values()
+    record_property("cases", seen["decisions"])
+    assert (seen["wrong"], seen["differ"]) == ([], 0)
+    assert seen["decisions"] > 10_000
+    assert seen["band"] < 0.02 * seen["decisions"]
