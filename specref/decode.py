@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from specref.choice import Choose, at_start, law
-from specref.dist import Number, as_fraction, tv, whole
+from specref.dist import Number, as_fraction, entries, tv, whole
 from specref.draft import Node, Shape, depth, widths_of
 from specref.model import Context, Model, exact_model, exact_pair
 from specref.rules import RULES, Rule
@@ -58,10 +58,14 @@ def decode(
 
     Raises:
         KeyError: an unknown rule.
-        ValueError: a shape that the rule is not made for, or what `Stops.asked` refuses.
+        ValueError: no model, a shape that the rule is not made for, stops that never come, or what
+            `Stops.asked` refuses.
     """
+    ends = as_stops(stops)
+    if ends.max_tokens is None and not (ends.eos or ends.stop):
+        raise ValueError("max_tokens = None, and neither eos nor stop, is no end; pass one of them")
     text: Text = ()
-    for _, _, grown in rounds(rule, p, q, shape, stops, choose, context):
+    for _, _, grown in rounds(rule, p, q, shape, ends, choose, context):
         text = grown
     return text
 
@@ -79,7 +83,8 @@ def rounds(
 
     Arguments and errors are those of `decode`.
     """
-    entry, ends, start = find_rule(rule), as_stops(stops), tuple(context)
+    entry, ends, start = find_rule(rule), as_stops(stops), entries(context, "context")
+    check_model(p, "p")
     text: Text = ()
     while not ends.over(text):
         root, out = one_round(entry, p, q, shape, ends, choose, start, text)
@@ -107,7 +112,10 @@ def one_round(
     check_shape(rule, widths)
     target = stops.ended(stops.asked(p, context), context, len(text))
     # Behind the last draft nothing is proposed: without drafts no rule reads a draft law.
-    draft = stops.ended(q, context, len(text)) if depth(widths) else target
+    draft = target
+    if depth(widths):
+        check_model(q, "q")
+        draft = stops.ended(q, context, len(text))
     draws = at_start(choose, len(here))
     root = rule.draft(target, draft, widths, draws, here)
     return root, rule.verify(root, draws)
@@ -166,9 +174,10 @@ def complete(
     {(1, 1): Fraction(1, 2), (0, 0): Fraction(1, 4), (0, 1): Fraction(1, 4)}
 
     Raises:
-        ValueError: stops without a limit, or what `Stops.asked` refuses.
+        ValueError: no model, stops without a limit, or what `Stops.asked` refuses.
     """
     ends = finite(stops)
+    check_model(p, "p")
     target = ends.asked(p, context)
 
     def one_token(text: Text) -> Iterable[tuple[Text, Number]]:
@@ -208,7 +217,7 @@ def sequence_law(
         ValueError: stops without a limit, a shape that the rule is not made for, or what
             `Stops.asked` refuses.
     """
-    entry, ends, start = find_rule(rule), finite(stops), tuple(context)
+    entry, ends, start = find_rule(rule), finite(stops), entries(context, "context")
     target, draft = remembered(p, "p"), remembered(q, "q")
     if loop is not decode:
         return law(lambda choose: loop(entry, target, draft, shape, ends, choose, start))
@@ -261,9 +270,18 @@ def remembered(model: Model, name: str) -> Model:
     Raises:
         ValueError: no model; `name` says whose.
     """
+    check_model(model, name)
+    return lru_cache(maxsize=4096)(model)
+
+
+def check_model(model: Model, name: str) -> None:
+    """Refuse what is no callable; `name` says whose.
+
+    Raises:
+        ValueError: no model.
+    """
     if not callable(model):
         raise ValueError(f"{name} = {model!r} is no model; pass a callable from a context to a law")
-    return lru_cache(maxsize=4096)(model)
 
 
 def round_law(

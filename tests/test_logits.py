@@ -10,6 +10,7 @@ from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,11 @@ def test_the_boundary_of_the_nucleus_is_an_argument(change, expected):
         ({"steps": ("top_k",)}, 'steps has no "temperature"'),
         ({"steps": ("temperature",), "top_k_ties": "first"}, "top_k_ties = 'first'"),
         ({"steps": ("temperature",), "nucleus": "touches"}, "nucleus = 'touches'"),
+        ({"steps": ("temperature",), "top_p_zero": "all"}, "top_p_zero = 'all' is unknown; pass"),
+        ({"steps": ("temperature",), "counted": "prompt"}, "counted = 'prompt' is unknown; pass"),
+        ({"steps": ("temperature",), "window": -1}, "window = -1 is negative; pass a number of"),
+        ({"steps": ("temperature",), "coldest": 2, "hottest": 1}, "coldest = 2 and hottest = 1"),
+        ({"steps": ("temperature",), "hottest": math.nan}, "pass 0 <= coldest <= hottest"),
     ],
 )
 def test_a_preset_that_contradicts_itself_is_refused(fields, said):
@@ -410,6 +416,31 @@ def test_both_arithmetics_enclose_the_same_law(monkeypatch):
                     assert mpmath.mpf(int(b.numerator)) / int(b.denominator) >= mass - 1e-50
 
 
+@pytest.mark.parametrize("name", ["flint", "mpmath"])
+@pytest.mark.parametrize("temperature", ["1e-25", "1e-1000"])
+def test_powers_too_large_for_any_arithmetic_are_enclosed(name, temperature, monkeypatch):
+    pytest.importorskip(name)
+    with_arithmetic(monkeypatch, name)
+    ask = Parameters(temperature=temperature)
+    low, high = bounds(law(weights([3, 2, 3]), ask))
+    assert all(low[x] <= Fraction(1, 2) <= high[x] for x in (0, 2))
+    assert 0 <= low[1] < high[1] < TINY, "the mass is positive, however small"
+    for asked in ({"top_p": "0.9"}, {"min_p": "1e-9"}, {"typical_p": "0.9"}):
+        found = filtered(weights([3, 2, 3]), Parameters(temperature=temperature, **asked))
+        assert sorted(found.scores) == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["flint", "mpmath"])
+def test_what_is_not_bounded_is_not_taken_for_bounds(name):
+    pytest.importorskip(name)
+    numbers = arithmetic(name)
+    with numbers.at(2):
+        zero = numbers.number(1) - numbers.number(Fraction(1, 3)) * 3
+        for ball in (1 / zero, 1 / zero - 1 / zero):
+            assert numbers.bounds(ball) is None
+        assert numbers.bounds(numbers.number(0)) == (0, 0)
+
+
 def test_without_either_exact_laws_remain_and_the_error_names_the_extra(monkeypatch):
     arithmetic.cache_clear()
     for name in ("flint", "mpmath", "mpmath.ctx_iv"):
@@ -659,7 +690,7 @@ def test_speculation_keeps_a_law_with_penalties_bias_and_a_grammar():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"temperature": -1}, "temperature = -1 is out of range; pass temperature >= 0"),
+        ({"temperature": -1}, "temperature = -1 is out of range; pass a finite temperature >= 0"),
         ({"temperature": math.nan}, "temperature = nan is out of range"),
         ({"temperature": math.inf}, "temperature = inf is out of range"),
         ({"top_p": 1.5}, "top_p = 1.5 is out of range; pass 0 <= top_p <= 1"),
@@ -679,6 +710,9 @@ def test_speculation_keeps_a_law_with_penalties_bias_and_a_grammar():
         ({"bias": {0: math.nan}}, "bias[0] = nan is out of range"),
         ({"bias": {0: math.inf}}, "bias[0] = inf is out of range"),
         ({"bias": [1]}, "bias = [1] is no mapping"),
+        ({"allowed": [False, True]}, "allowed[0] = False is no token; list the tokens, not a mask"),
+        ({"allowed": "01"}, "allowed = '01' is a str"),
+        ({"allowed": 1}, "allowed = 1 is no list"),
     ],
 )
 def test_parameters_out_of_range_name_themselves_and_the_range(asked, said):
@@ -704,7 +738,10 @@ def test_parameters_out_of_range_name_themselves_and_the_range(asked, said):
         ("vllm", {"allowed": []}, "allowed forbids every token"),
         ("vllm", {"bias": dict.fromkeys(range(3), -math.inf)}, "bias forbids every token"),
         ("vllm", {"min_tokens": 1, "eos": (0, 1, 2)}, "min_tokens forbids every token"),
+        ("vllm", {"allowed": lambda said: None}, "allowed = None is no list"),
+        ("vllm", {"allowed": lambda said: [True]}, "allowed[0] = True is no token"),
         ("vlm", {}, "there is no preset 'vlm'; presets: transformers, vllm"),
+        (["vllm"], {}, "there is no preset ['vllm']; presets: transformers, vllm"),
     ],
 )
 def test_what_a_preset_refuses_is_an_error(preset, asked, said):
@@ -753,6 +790,9 @@ def test_logits_that_are_none_are_refused(logits, said):
 def test_weights_and_tokens_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"weights\[1\] = -1 is negative"):
         weights([1, -1])
+    for none in ([], [0, 0]):
+        with pytest.raises(ValueError, match="weights forbid every token"):
+            weights(none)
     with pytest.raises(ValueError, match=r"output\[1\] = 2 is out of range"):
         law([0, 0], Parameters(repetition_penalty=2), output=(0, 2))
     with pytest.raises(ValueError, match=r"prompt\[0\] = -1 is out of range"):
@@ -761,10 +801,33 @@ def test_weights_and_tokens_out_of_range_are_refused():
         law(weights([2, 1]), Parameters(top_n_sigma=1), "llama_cpp")
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: law([0, 0], {"temperature": 1}), "parameters = {'temperature': 1} are none; pass"),
+        (lambda: Process([0, 0]), "logits = [0, 0] is no model; pass a callable from a context"),
+        (lambda: Process(weights, {"top_k": 1}), "parameters = {'top_k': 1} are none; pass"),
+        (lambda: Process(weights, prompt=None), "prompt = None is no list"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(call, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        call()
+
+
+@pytest.mark.parametrize("tokens", [iter([0, 2]), np.array([0, 2]), range(0, 3, 2)])
+def test_allowed_tokens_may_be_any_list_and_are_kept(tokens):
+    model = Process(lambda context: [0, 0, 0], Parameters(allowed=tokens))
+    for context in ((), (0,)):
+        assert fractions(model(context)) == (Fraction(1, 2), 0, Fraction(1, 2))
+
+
 def test_a_row_refines_no_further_than_it_may():
     row = Row({0: Score(Fraction(1)), 1: Score(Fraction(0))}, 2, 64)
     with pytest.raises(Undecided, match="64 bits do not enclose the law to 1e-30"):
         row.law(Fraction(1, 10**30))
+    with pytest.raises(Undecided, match="2 bits do not enclose the law to 1e-30"):
+        law([2, 1, 0], bits=2)
 
 
 # The command line
@@ -808,6 +871,13 @@ def test_the_command_compares_all_presets_and_marks_where_they_part(run):
     ("args", "said"),
     [
         ((), "pass either --logits 2,1,0 or --weights 4,2,1"),
+        (("--logits", ""), "logits are empty"),
+        (("--weights", ""), "weights forbid every token"),
+        (("--weights", "0,0"), "weights forbid every token; at least one has to be above 0"),
+        (("--logits", "1,0", "--preset", ""), "there is no preset ''"),
+        (("--logits", "1,0", "--compare", "--preset", "mlx"), "--compare shows all presets"),
+        (("--logits", "1,nan", "--compare"), "specref: logits[1] = nan is out of range; logits "),
+        (("--logits", "1,0", "--compare", "--epsilon", "0.1", "--top-n-sigma", "1"), "no epsilon"),
         (("--logits", "1", "--weights", "1"), "pass either --logits"),
         (("--logits", "1,x"), "logits[1] = x is out of range"),
         (("--logits", "1,0", "--temperature", "hot"), "temperature = hot is out of range"),

@@ -463,6 +463,31 @@ def test_what_cannot_be_decoded_is_refused(changes, complaint):
         sequence_law(**given_)
 
 
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"p": None}, "p = None is no model; pass a callable from a context to a law"),
+        ({"q": 0.5}, r"q = 0\.5 is no model; pass a callable from a context to a law"),
+        ({"stops": None}, "max_tokens = None, and neither eos nor stop, is no end; pass one"),
+        ({"context": None}, "context = None is no list"),
+        ({"context": "01"}, "context = '01' is a str; write a list"),
+    ],
+)
+def test_a_run_that_cannot_begin_or_end_is_refused(changes, complaint):
+    given_ = {"rule": "token", "p": P, "q": Q, "shape": 2, "stops": Stops(3)} | changes
+    with pytest.raises(ValueError, match=complaint):
+        decode(**given_, choose=Seeded(1))
+
+
+def test_the_target_alone_is_a_model_too():
+    with pytest.raises(ValueError, match="p = None is no model"):
+        target_law(None, 2)
+
+
+def test_no_draft_model_is_missed_where_none_is_asked():
+    assert len(decode("token", P, None, 0, Stops(3), Seeded(1))) == 3
+
+
 def test_an_unknown_rule_is_answered_with_the_known_ones():
     for call in (
         lambda: sequence_law("tokens", P, Q, 1, 2),

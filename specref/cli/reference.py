@@ -50,7 +50,9 @@ def law_of(
     weights: Annotated[
         str | None, typer.Option(help="Exponentials of logits instead, 4,2,1/3.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="Whose reading: see --compare.")] = "transformers",
+    preset: Annotated[
+        str | None, typer.Option(help="Whose reading: see --compare; transformers if left out.")
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Show what each makes of it.")] = False,
     temperature: Annotated[str, typer.Option(help="0 is greedy.")] = "1",
     top_k: Annotated[int | None, typer.Option(help="Keep the K likeliest.")] = None,
@@ -72,11 +74,15 @@ def law_of(
 
     if (logits is None) == (weights is None):
         raise UsageError("pass either --logits 2,1,0 or --weights 4,2,1")
+    if compare and preset is not None:
+        raise UsageError(f"--compare shows all presets; leave out either it or --preset {preset}")
     try:
         if logits == "shipped":
             row: Sequence[Any] = parting.SHIPPED
         else:
-            row = logits.split(",") if logits else logarithms((weights or "").split(","))
+            listed = weights if logits is None else logits
+            parts = listed.split(",") if listed else []
+            row = logarithms(parts) if logits is None else parts
         asked = Parameters(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p,
             epsilon=epsilon, eta=eta, top_n_sigma=top_n_sigma,
@@ -87,7 +93,8 @@ def law_of(
         if compare:
             _compare_presets(show.readings(row, asked, prompt=before, output=after))
             return
-        found = law(row, asked, preset, prompt=before, output=after, digits=show.DIGITS + 1)
+        reading = "transformers" if preset is None else preset
+        found = law(row, asked, reading, prompt=before, output=after, digits=show.DIGITS + 1)
     except (ValueError, ImportError) as error:
         raise UsageError(str(error)) from None
     except Undecided as error:
@@ -111,9 +118,11 @@ def _compare_presets(found: Sequence["Reading"]) -> None:
 
     letters = [chr(ord("A") + at) for at in range(len(found))]
     read = [one for one in found if one.row is not None]
-    if read:
-        rows = [(tokens, *cells) for tokens, cells in runs(beside(found))]
-        table(("token", *letters[: len(read)], "part"), rows)
+    if not read:
+        reasons = dict.fromkeys(one.error for one in found)  # the same one where it is not theirs
+        raise UsageError("; ".join(reasons))
+    rows = [(tokens, *cells) for tokens, cells in runs(beside(found))]
+    table(("token", *letters[: len(read)], "part"), rows)
     for letter, one in zip(letters, read, strict=False):
         say(f"{letter}  {', '.join(one.presets)}")
     for one in found:

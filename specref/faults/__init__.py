@@ -8,7 +8,7 @@ laws, also where honest rules never get (`frame`).
 Left out, because no law shows them: a bonus that is thrown away, a draft model whose cache is stale
 while the q that is declared is what it drew from (both cost speed alone); streams of other requests
 and of ranks, and positions or slots of a batch, of which a single request's loop knows nothing;
-crashes.
+probabilities that are reported beside the right tokens and are no law; crashes.
 """
 
 from specref.faults import (

@@ -20,7 +20,7 @@ CONVENTIONS.md says which variations are lawful.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from specref.dist import Law, Number, entries, exact_row, rational, whole
+from specref.dist import Law, Number, entries, exact_row, integers, rational, whole
 from specref.logits.filters import filters
 from specref.logits.parameters import Parameters, forbids
 from specref.logits.presets import PRESETS, Preset, find
@@ -57,12 +57,14 @@ def weights(row: Iterable[Number]) -> tuple[Score | None, ...]:
     16/21 4/21 1/21
 
     Raises:
-        ValueError: a weight that is negative or not finite.
+        ValueError: a weight that is negative or not finite, or none above 0.
     """
     exact = exact_row(row, "weights")
     for x, w in enumerate(exact):
         if w < 0:
             raise ValueError(f"weights[{x}] = {w} is negative; weights are exponentials, so >= 0")
+    if not any(exact):
+        raise ValueError("weights forbid every token; at least one has to be above 0")
     return tuple(logarithm(w) if w else None for w in exact)
 
 
@@ -123,7 +125,7 @@ def filtered(
     >>> sorted(filtered([3, 2, 1], Parameters(top_p="0.9")).scores)
     [0, 1]
     """
-    asked = Parameters() if parameters is None else parameters
+    asked = _asked(parameters)
     convention = find(preset)
     scores = _read(logits)
     vocab = len(scores)
@@ -160,6 +162,13 @@ def same_law(a: Row, b: Row) -> bool:
     x = min(a.scores)
     shift = a.scores[x] - b.scores[x]
     return all((a.scores[y] - b.scores[y] - shift).sign() == 0 for y in a.scores)
+
+
+def _asked(parameters: Any) -> Parameters:
+    """Return what is asked; nothing for None."""
+    if parameters is not None and not isinstance(parameters, Parameters):
+        raise ValueError(f"parameters = {parameters!r} are none; pass Parameters(...), or None")
+    return parameters or Parameters()
 
 
 def _read(logits: Iterable[Any]) -> list[Score | None]:
@@ -200,7 +209,7 @@ class Process:
     1/2 1/4 1/4 then 2/3 1/3 0
 
     Raises:
-        ValueError: as `law`, on a call.
+        ValueError: as `law`, on a call; no callable, no parameters or no preset at once.
     """
 
     def __init__(
@@ -213,8 +222,12 @@ class Process:
         digits: int = 30,
         bits: int = BITS,
     ) -> None:
+        if not callable(logits):
+            raise ValueError(f"logits = {logits!r} is no model; pass a callable from a context")
+        if parameters is not None:
+            parameters = _asked(parameters)
         self.logits, self.parameters, self.preset = logits, parameters, find(preset)
-        self.prompt, self.digits, self.bits = tuple(prompt), digits, bits
+        self.prompt, self.digits, self.bits = tuple(integers(prompt, "prompt")), digits, bits
 
     def __call__(self, context: tuple[int, ...]) -> Law:
         found = law(

@@ -26,8 +26,11 @@ class Arithmetic(Protocol):
     def log(self, ball: Any) -> Any:
         """Return the natural logarithm of a positive number."""
 
-    def bounds(self, ball: Any) -> tuple[Number, Number]:
-        """Return rationals, the one at most and the other at least what is enclosed."""
+    def bounds(self, ball: Any) -> tuple[Number, Number] | None:
+        """Return rationals, the one at most and the other at least what is enclosed.
+
+        None where there are none, because too few bits left nothing known: more of them may tell.
+        """
 
 
 class Flint:
@@ -57,7 +60,9 @@ class Flint:
     def log(self, ball: Any) -> Any:
         return ball.log()
 
-    def bounds(self, ball: Any) -> tuple[Number, Number]:
+    def bounds(self, ball: Any) -> tuple[Number, Number] | None:
+        if not ball.is_finite():
+            return None
         low, high = ball.lower().man_exp(), ball.upper().man_exp()
         return _below(int(low[0]), int(low[1])), -_below(-int(high[0]), int(high[1]))
 
@@ -91,7 +96,9 @@ class Intervals:
     def log(self, ball: Any) -> Any:
         return self._iv.log(ball)
 
-    def bounds(self, ball: Any) -> tuple[Number, Number]:
+    def bounds(self, ball: Any) -> tuple[Number, Number] | None:
+        if any(exp and not man for _, man, exp, _ in ball._mpi_):  # so it writes infinities and NaN
+            return None
         low, high = (
             (-int(man) if sign else int(man), int(exp)) for sign, man, exp, _ in ball._mpi_
         )

@@ -130,14 +130,15 @@ class Mean:
         Raises:
             Undecided: as `Row.sign`.
         """
-        if not score.logs and len(self._whole) > 1:  # bounds that serve for all tell most apart
-            low, high = self._twice()
+        # Bounds that serve for all tell most apart.
+        if not score.logs and len(self._whole) > 1 and (known := self._twice()) is not None:
+            low, high = known
             if low > score.plain or high < score.plain:
                 return 1 if low > score.plain else -1
         return self._row.sign(self._moment, self._whole, score, what, pair)
 
-    def _twice(self) -> tuple[Number, Number]:
-        """Return bounds of twice the mean."""
+    def _twice(self) -> tuple[Number, Number] | None:
+        """Return bounds of twice the mean, if there are any."""
         if self._bounds is None:
             self._bounds = self._row.quotient(self._moment, self._whole)
         return self._bounds

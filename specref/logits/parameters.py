@@ -5,20 +5,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-from specref.dist import Number, integers, rational, whole
+from specref.dist import Number, entries, integers, rational, whole
 
 Allowed: TypeAlias = Callable[[tuple[int, ...]], Iterable[int]] | Iterable[int]
 """The tokens that may come next, or a function from what was emitted to them: a grammar's state."""
 
 RANGES: dict[str, tuple[str, Callable[[Number], bool]]] = {
-    "temperature": ("temperature >= 0, where 0 is greedy", lambda v: v >= 0),
+    "temperature": ("a finite temperature >= 0, where 0 is greedy", lambda v: v >= 0),
     "top_p": ("0 <= top_p <= 1, where 1 is off", lambda v: 0 <= v <= 1),
     "min_p": ("0 <= min_p <= 1, where 0 is off", lambda v: 0 <= v <= 1),
     "typical_p": ("0 < typical_p <= 1, where 1 is off", lambda v: 0 < v <= 1),
     "epsilon": ("0 <= epsilon < 1, where 0 is off", lambda v: 0 <= v < 1),
     "eta": ("0 <= eta < 1, where 0 is off", lambda v: 0 <= v < 1),
-    "top_n_sigma": ("top_n_sigma >= 0, where 0 is off", lambda v: v >= 0),
-    "repetition_penalty": ("repetition_penalty > 0, where 1 is off", lambda v: v > 0),
+    "top_n_sigma": ("a finite top_n_sigma >= 0, where 0 is off", lambda v: v >= 0),
+    "repetition_penalty": ("a finite repetition_penalty > 0, where 1 is off", lambda v: v > 0),
     "presence_penalty": ("a finite presence_penalty, where 0 is off", lambda v: True),
     "frequency_penalty": ("a finite frequency_penalty, where 0 is off", lambda v: True),
 }
@@ -100,6 +100,8 @@ class Parameters:
         object.__setattr__(self, "min_tokens", least_tokens)
         object.__setattr__(self, "eos", tuple(integers(self.eos, "eos")))
         object.__setattr__(self, "bias", _biases(self.bias))
+        if self.allowed is not None and not callable(self.allowed):
+            object.__setattr__(self, "allowed", tuple(listed(self.allowed)))
         if self.min_tokens and not self.eos:
             raise ValueError(f"min_tokens = {self.min_tokens} forbids no token; name them by eos")
 
@@ -107,6 +109,19 @@ class Parameters:
         """Return the names of the parameters that are not off."""
         names = (at.name for at in fields(self) if at.name in OFF)
         return [name for name in names if getattr(self, name) != OFF[name]]
+
+
+def listed(allowed: Any) -> list[int]:
+    """Read allowed tokens; a mask of booleans would be read as the tokens 0 and 1.
+
+    Raises:
+        ValueError: something that is no list of integers.
+    """
+    read = entries(allowed, "allowed")
+    for at, x in enumerate(read):
+        if isinstance(x, bool):
+            raise ValueError(f"allowed[{at}] = {x} is no token; list the tokens, not a mask of all")
+    return integers(read, "allowed")
 
 
 def _biases(bias: Any) -> dict[int, Number]:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from specref.dist import Number, rational
+from specref.dist import Number, rational, whole
 from specref.logits.parameters import OFF, Parameters
 
 Ties: TypeAlias = Literal["all", "lowest", "highest"]
@@ -12,6 +12,12 @@ Ties: TypeAlias = Literal["all", "lowest", "highest"]
 
 Nucleus: TypeAlias = Literal["reaches", "exceeds"]
 """The kept tokens are the fewest likeliest ones of which the mass reaches, or exceeds, top_p."""
+
+Zero: TypeAlias = Literal["one", "off", "refused"]
+"""What top_p = 0 does: it keeps one token, is off, or is refused."""
+
+Counted: TypeAlias = Literal["all", "output"]
+"""What presence and frequency count: the prompt too, or the output only."""
 
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 STEPS = tuple(name for name in OFF)
@@ -37,7 +43,8 @@ class Preset:
         source: where this was read.
 
     Raises:
-        ValueError: steps that are unknown or twice there, no temperature, or an unknown word.
+        ValueError: steps that are unknown or twice there, no temperature, an unknown word, or
+            numbers outside their range.
     """
 
     name: str
@@ -50,10 +57,10 @@ class Preset:
     typical: Nucleus = "reaches"
     top_k_off: float = -math.inf
     whole_top_k: bool = True
-    top_p_zero: Literal["one", "off", "refused"] = "one"
+    top_p_zero: Zero = "one"
     coldest: Number = 0
     hottest: Number = math.inf
-    counted: Literal["all", "output"] = "all"
+    counted: Counted = "all"
     window: int | None = None
     source: str = ""
 
@@ -67,10 +74,18 @@ class Preset:
         if "temperature" not in names:
             raise ValueError('steps has no "temperature"; say where it acts')
         words = [(at, Ties) for at in ("top_k_ties", "top_p_ties", "typical_ties", "greedy_ties")]
-        for at, kind in [*words, ("nucleus", Nucleus), ("typical", Nucleus)]:
+        words += [("nucleus", Nucleus), ("typical", Nucleus)]
+        for at, kind in [*words, ("top_p_zero", Zero), ("counted", Counted)]:
             if getattr(self, at) not in get_args(kind):
                 known = ", ".join(map(repr, get_args(kind)))
                 raise ValueError(f"{at} = {getattr(self, at)!r} is unknown; pass one of {known}")
+        if self.window is not None:
+            whole(self.window, "window", "pass a number of tokens, or None", 0)
+        if not 0 <= self.coldest <= self.hottest:
+            raise ValueError(
+                f"coldest = {self.coldest} and hottest = {self.hottest} leave no temperature; "
+                "pass 0 <= coldest <= hottest"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -227,6 +242,6 @@ def find(preset: str | Preset) -> Preset:
     """
     if isinstance(preset, Preset):
         return preset
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r}; presets: {', '.join(PRESETS)}")
     return PRESETS[preset]

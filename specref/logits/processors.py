@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from specref.dist import Number, integers
-from specref.logits.parameters import Parameters
+from specref.logits.parameters import Parameters, listed
 from specref.logits.presets import Preset
 from specref.logits.row import Row
 from specref.logits.score import Score
@@ -82,7 +82,7 @@ def _biased(row: Row, parameters: Parameters) -> Row:
 
 def _allowed(row: Row, parameters: Parameters, context: Context) -> list[int]:
     allowed = parameters.allowed
-    tokens = allowed(context.output) if callable(allowed) else allowed
+    tokens = listed(allowed(context.output)) if callable(allowed) else allowed
     assert tokens is not None  # otherwise the step is off
     return inside(tokens, "allowed", row.vocab)
 

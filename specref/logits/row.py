@@ -88,7 +88,7 @@ class Row:
         self._bases: list[Score] = []
         self._places: dict[int, tuple[int, Number]] = {}
         self._balls: dict[int, dict[int, Any]] = {}
-        self._top: Number | None = None
+        self._top: Score | None = None
 
     @property
     def numbers(self) -> Arithmetic:
@@ -171,8 +171,14 @@ class Row:
         return self._order
 
     def _compare(self, a: list[int], b: list[int]) -> int:
-        """Order groups of equal tokens by falling weight."""
-        return self.sign(self.sum(b[:1]), self.sum(a[:1]), 1, "the order", (a[0], b[0]))
+        """Order groups of equal tokens by falling weight; scores tell it without exponentials."""
+        sign = self._sign(self.scores[b[0]] - self.scores[a[0]])
+        if sign is None:
+            raise Undecided(
+                f"the order of tokens {a[0]} and {b[0]} is undecided at {self.limit} bits; "
+                "pass more bits, or move the logits or the parameter apart"
+            )
+        return sign
 
     def sign(self, a: Sum, b: Sum, factor: Any, what: str, pair: tuple[int, int]) -> int:
         """Return the sign of `a - factor * b`: -1, 0 or 1.
@@ -208,19 +214,24 @@ class Row:
         Raises:
             Undecided: the bits that are allowed do not tell.
         """
-        score = self.scores[x]
-        sign = score.sign()
-        if sign is not None:
-            return sign > 0
+        sign = self._sign(self.scores[x])
+        if sign is None:
+            raise Undecided(f"the sign of the logit of token {x} is undecided at {self.limit} bits")
+        return sign > 0
+
+    def _sign(self, score: Score) -> int | None:
+        """Return the sign of a score, or None if the bits that are allowed do not tell."""
+        if (sign := score.sign()) is not None:
+            return sign
         for bits in self._precisions():
             with self.numbers.at(bits):
                 value = self._ball(score)
                 if value > 0 or value < 0:
-                    return bool(value > 0)
-        raise Undecided(f"the sign of the logit of token {x} is undecided at {self.limit} bits")
+                    return 1 if value > 0 else -1
+        return None
 
-    def quotient(self, a: Sum, b: Sum) -> tuple[Number, Number]:
-        """Return bounds of a / b, tight to many digits; `b` is positive."""
+    def quotient(self, a: Sum, b: Sum) -> tuple[Number, Number] | None:
+        """Return bounds of a / b, tight to many digits, or None; `b` is positive."""
         bits = min(128, self.limit)
         with self.numbers.at(bits):
             return self.numbers.bounds(self._enclosed(a, bits) / self._enclosed(b, bits))
@@ -246,14 +257,28 @@ class Row:
         """Return the enclosed weights of classes at least, up to a factor that all share."""
         found = self._balls.setdefault(bits, {})
         if self._top is None:
-            self._top = max(base.plain for base in self._bases)
-        exp, number = self.numbers.exp, self.numbers.number
+            self._top = self._largest()
+        exp, number, top = self.numbers.exp, self.numbers.number, self._top
         for k in classes:
             if k not in found:
                 base = self._bases[k]
-                shift = base.plain - self._top
-                found[k] = exp(self._ball(Score(shift, base.logs)) if base.logs else number(shift))
+                plain = not (base.logs or top.logs)  # rows of 128k logits are
+                found[k] = exp(number(base.plain - top.plain) if plain else self._ball(base - top))
         return found
+
+    def _largest(self) -> Score:
+        """Return the largest base, or one that the bits that are allowed do not tell from it.
+
+        Weights relative to it are at most about 1: those of powers such as 3^(10^30), which stand
+        behind a low temperature, are too large for any arithmetic.
+        """
+        if not any(base.logs for base in self._bases):
+            return Score(max(base.plain for base in self._bases))
+        largest = self._bases[0]
+        for base in self._bases[1:]:
+            if self._sign(base - largest) == 1:
+                largest = base
+        return largest
 
     def _ball(self, value: Any) -> Any:
         """Enclose a rational or a score."""
@@ -281,7 +306,10 @@ class Row:
             with self.numbers.at(bits):
                 whole = self._enclosed(parts, bits)
                 weight = self._weights(parts, bits)
-                found = {k: self.numbers.bounds(weight[k] / whole) for k in parts}
+                known = {k: self.numbers.bounds(weight[k] / whole) for k in parts}
+            found = {k: ends for k, ends in known.items() if ends is not None}
+            if len(found) < len(known):
+                continue
             bounds = {}
             for x in self.scores:
                 k, factor = self.places[x]
