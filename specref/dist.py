@@ -22,6 +22,10 @@ Number: TypeAlias = Any
 Law: TypeAlias = tuple[Number, ...]
 
 
+MOST_DIGITS = 5_000
+"""Largest exponent of ten of a number that is read, far beyond those of floats."""
+
+
 def rational(value: Number, denominator: int = 1) -> Number:
     """Return `value / denominator` exactly, as the fastest rational type that is installed.
 
@@ -32,12 +36,14 @@ def rational(value: Number, denominator: int = 1) -> Number:
     4/5
 
     Raises:
-        ValueError: the value is not a finite number.
+        ValueError: the value is not a finite number, or has an exponent beyond `MOST_DIGITS`.
     """
     try:
         if isinstance(value, _Rational):
             exact = value
-        elif isinstance(value, str | Fraction | int | Decimal):
+        elif isinstance(value, str | Decimal):
+            exact = _from_fraction(Fraction(_writable(value)))
+        elif isinstance(value, Fraction | int):
             exact = _from_fraction(Fraction(value))
         elif hasattr(value, "numerator") and hasattr(value, "denominator"):
             exact = _from_fraction(Fraction(int(value.numerator), int(value.denominator)))
@@ -48,6 +54,14 @@ def rational(value: Number, denominator: int = 1) -> Number:
             f"{value!r} is not a finite number; write 3/10, 0.3 or an integer"
         ) from None
     return exact if denominator == 1 else exact / denominator
+
+
+def _writable(value: str | Decimal) -> str | Decimal:
+    """Return a number whose digits can be written out: 1e99999999 would fill the memory."""
+    _, _, exponent = str(value).lower().partition("e")
+    if exponent and abs(int(exponent)) > MOST_DIGITS:
+        raise ValueError
+    return value
 
 
 def exact_number(value: Number, name: str) -> Number:

@@ -88,7 +88,8 @@ def test_a_denominator_divides():
 @pytest.mark.parametrize(
     "value",
     [math.nan, math.inf, -math.inf, "nan", "inf", "half", "", "1/0", None, 1j, [0.5],
-     np.float32("nan"), Decimal("NaN"), Decimal("Infinity"), np.array([0.5, 0.5])],
+     np.float32("nan"), Decimal("NaN"), Decimal("Infinity"), np.array([0.5, 0.5]), "1e99999999",
+     Decimal("1e-999999")],
 )  # fmt: skip
 def test_what_is_no_finite_number_is_refused(value):
     with pytest.raises(ValueError, match=r"is not a finite number; write 3/10, 0\.3 or an integer"):
