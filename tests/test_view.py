@@ -120,8 +120,8 @@ def test_a_tv_by_samples_is_a_bound_but_not_for_a_failure():
 
 def test_the_audited_bound_stands_beside_measured_laws_once():
     text = shown(reports.PASSED)
-    assert text.count("exact if no unseen exit; audited to 1.4e-05") == 1
-    assert "audited" not in shown(reports.SAMPLED)
+    assert text.count("bounds that by a TV of 1.4e-05") == 1
+    assert "the audit bounds" not in shown(reports.SAMPLED)
 
 
 def test_bounds_that_differ_are_told_by_rule():
@@ -133,8 +133,8 @@ def test_bounds_that_differ_are_told_by_rule():
         ]
         found[-1].bound, found[-1].tv = bound, None
     text = " ".join(shown(reports.report(*found)).split())
-    assert "audited to 0.003 on average (token)" in text
-    assert "audited to 0.001 on average (match)" in text
+    assert "a TV of 0.003 on average (token)" in text
+    assert "a TV of 0.001 on average (match)" in text
 
 
 def test_impossible_outcomes_are_marked_and_their_small_counterparts_are_not():

@@ -59,6 +59,8 @@ def check(number: str, answer: Any) -> None:
         return
     try:
         fault = EXERCISES[number].judge(answer)
+    except ValueError as error:  # mostly a value that is none: it says so
+        fault = str(error)
     except Exception as error:  # whatever a reader's function raises
         fault = f"it raised {type(error).__name__}: {error}"
     print(f"{number}: {'right' if fault is None else 'not yet: ' + fault}")

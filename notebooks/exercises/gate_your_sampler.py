@@ -77,8 +77,9 @@ def rounds_that_given_draws_decide(answer: Callable[[Any, Any], Any]) -> str | N
             return f"there are {len(draws)} rows of draws; return as many, of {gamma + 1} tokens"
         for u, row in zip(draws.tolist(), rows, strict=True):
             wanted = verify("one_hot", p, p[:-1], drafts, uniforms=u).emitted
-            if row != [*wanted, *[-1] * (gamma + 1 - len(wanted))]:
-                return f"p = {list(p)}, drafts {drafts}, draws {u}: it gives {row}"
+            padded = [*wanted, *[-1] * (gamma + 1 - len(wanted))]
+            if row != padded:
+                return f"p = {list(p)}, drafts {drafts}, draws {u}: {row}, not {padded}"
     return None
 
 

@@ -34,8 +34,10 @@ def halved_too_often(p: Sequence[Any], q: Sequence[Any]) -> list[Any]:
     return [w / sum(wanted) for w in wanted]
 
 
-@exercise("1.1", answer="2/5", wrong=["3/5", 0, "1/5"])
+@exercise("1.1", answer="2/5", wrong=["3/5", 0, "1/5", 0.4])
 def chance_of_a_refusal(answer: Any) -> str | None:
+    if isinstance(answer, float):
+        return f'a float counts at its binary value; write "{answer}" or a fraction'
     given = rational(answer)
     if given == sum(max(a - b, 0) for a, b in zip(P, Q, strict=True)):
         return None

@@ -107,8 +107,8 @@ def notes(report: Report, width: int = 80) -> Iterator[Text]:
     for bound, rules in bounds.items():
         whose = f" ({', '.join(rules)})" if len(bounds) > 1 else ""
         yield from _prose(
-            f"A TV by {MEASURED} is exact if no unseen exit; audited to {bound:.2g} "
-            f"on average{whose}.",
+            f"A TV by {MEASURED} is exact but for what may have gone unseen; the audit bounds "
+            f"that by a TV of {bound:.2g} on average{whose}.",
             width,
         )
     if any(
