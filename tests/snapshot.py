@@ -26,8 +26,9 @@ def check(name, text):
 def check_picture(path, lines, title, width):
     """Compare what a picture of a terminal says with lines of rich text, or write the picture."""
     console = Console(
-        record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor"
-    )
+        record=True, width=width, file=io.StringIO(), force_terminal=True,
+        color_system="truecolor", _environ={},
+    )  # fmt: skip
     for line in lines:
         console.print(line, highlight=False)
     picture = console.export_svg(title=title)
