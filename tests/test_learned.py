@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from specref.gate import cases, check, exact
+from specref.gate.learned import Learned
+from tests.related import session_of
 
 
 class Chain:
@@ -116,3 +118,32 @@ def test_a_band_beyond_the_probes_is_never_stated_as_absent():
     audit = next(f for f in report.findings if f.claim == "audit")
     found = any(f.claim == "acceptance" for f in report.failures)
     assert found or report.verdict == "inconclusive" or audit.bound >= 1e-5
+
+
+class Decided:
+    """One draft that is certain, on given draws."""
+
+    name, rules = "decided", ["one_hot"]
+
+    def decide(self, case, u):
+        (p, behind), (x,) = np.array(case.p), case.tokens
+        without = np.where(np.arange(len(p)) == x, 0, p).cumsum()
+        kept = u[:, 0] < p[x]
+        last = [
+            np.searchsorted(edges, u[:, 1] * edges[-1], "right")
+            for edges in (without, behind.cumsum())
+        ]
+        first = np.where(kept, x, last[0])
+        return np.stack([first, np.where(kept, last[1], -1)], 1)
+
+    def sample(self, case, n, seed):
+        return self.decide(case, np.random.default_rng(seed).random((n, 2)))
+
+
+@pytest.mark.parametrize(("profile", "missed"), [("quick", 0.0036), ("ci", 0.00012)])
+def test_every_profile_has_questions_enough_for_its_probes(profile, missed):
+    row = (0.5, 0.25, 0.25)
+    case = cases.Case(p=(row, row), q=(row,), tokens=(2,), parents=(0,), rule="one_hot")
+    found = Learned(session_of(Decided(), profile)).law(case, 0)
+    assert found.exact, found.escapes
+    assert found.missed < missed

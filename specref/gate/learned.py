@@ -36,9 +36,11 @@ class Learned:
     def law(self, case: Case, budget: int) -> Measured:
         """Learn one round on a case."""
         subject, profile = self.session.subject, self.session.profile
-        # Rows of `decide` cost little beside calls of `sample`.
-        probes = profile.probes << 4 if subject.decide else profile.probes
-        got = measure_opaque(subject, case, profile.runs, self.session.seed, probes, probes)
+        probes, questions = profile.probes, profile.runs
+        if subject.decide:  # its rows cost little beside calls of `sample`
+            probes <<= 4
+            questions += 4 * probes  # to spread first, to confirm, and to confirm twice more
+        got = measure_opaque(subject, case, questions, self.session.seed, probes, probes)
         if not got.complete:
             got.escapes.append(f"{got.calls:,} answers do not part its draws into boxes")
         return got
